@@ -1,0 +1,66 @@
+"""The one command, ``python -m pyserini_rescale``: a table of sub-commands, each a module of this package.
+
+A sub-command module has ``HELP`` (one line), ``EXAMPLES`` (shown by --help), ``add_arguments(parser)`` and
+``run(args) -> int`` (the exit status). Modules are imported only when asked for, so that ``--help`` needs no torch.
+"""
+
+import argparse
+import importlib
+import sys
+
+from pyserini_rescale import __version__
+from pyserini_rescale.errors import RescaleError, one_line
+
+COMMANDS = {
+    "quickstart": "the main job on a small collection: rescale, encode, index, search, score",
+    "run": "run a Pyserini module with our encoders, without the start-up hook",
+    "collection": "write corpus, topics and qrels of a collection in the forms that Pyserini reads",
+    "regress": "regressions: list, show, run, verify",
+}
+
+_OVERVIEW = """\
+examples:
+  python -m pyserini_rescale quickstart
+  python -m pyserini_rescale run pyserini.encode input ... output ... encoder --encoder-class splade-rescaled ...
+  python -m pyserini_rescale regress run scifact.splade-tiny
+  python -m pyserini_rescale COMMAND --help
+"""
+
+
+def _overview() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pyserini_rescale",
+        description="Strong learned sparse retrievers (SPLADE) out of any masked language model, inside Pyserini.",
+        epilog="commands:\n" + "".join(f"  {name:<12} {text}\n" for name, text in COMMANDS.items()) + "\n" + _OVERVIEW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"pyserini-rescale {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="the command's own options")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse ``argv``, run the sub-command and return its exit status; errors of ours become one line."""
+    argv = sys.argv[1:] if argv is None else argv
+    overview = _overview()
+    if not argv:
+        overview.print_help()
+        return 2
+    chosen = overview.parse_args(argv[:1])
+    module = importlib.import_module(f"pyserini_rescale.cli.{chosen.command}")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m pyserini_rescale {chosen.command}",
+        description=module.HELP,
+        epilog="examples:\n" + module.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    try:
+        return module.run(parser.parse_args(argv[1:]))
+    except RescaleError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

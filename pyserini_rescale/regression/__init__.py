@@ -1,0 +1,1 @@
+"""Regressions: from one YAML to encode, index, search and a verdict."""
