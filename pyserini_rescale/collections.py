@@ -1,0 +1,385 @@
+"""Test collections: a BEIR folder or an ir_datasets id, read as streams of documents, queries and judgements.
+
+A BEIR folder holds corpus.jsonl, queries.jsonl (either may be gzipped) and qrels/SPLIT.tsv. Whatever the source, ids are
+strings without white space (a run file has columns), no id comes twice, and grades are integers; what breaks these rules
+is a DataError that names file and line. Lines end at \\n only: U+2028 and its like are text (pitfall V5).
+``write_pyserini_form`` writes the files that Pyserini's encode and search commands take. Nothing here needs Pyserini.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyserini_rescale.errors import ConfigError, DataError, one_line
+
+DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
+QRELS_HEADER = ["query-id", "corpus-id", "score"]
+# What write_pyserini_form writes, and therefore may replace.
+WRITTEN = ("corpus", "topics.json", "topics.tsv", "qrels.txt", "counts.json")
+
+
+class Document(NamedTuple):
+    """One document; ``title`` and ``text`` may be empty."""
+
+    id: str
+    title: str
+    text: str
+
+
+class Query(NamedTuple):
+    """One query (topic)."""
+
+    id: str
+    text: str
+
+
+class Judgement(NamedTuple):
+    """One line of the qrels; grades below 1 are not relevant."""
+
+    query: str
+    document: str
+    grade: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """A test collection: each stream can be started as often as wanted, and is checked while it is read."""
+
+    name: str
+    documents: Callable[[], Iterator[Document]]
+    queries: Callable[[], Iterator[Query]]
+    judgements: Callable[[], Iterator[Judgement]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """What write_pyserini_form wrote, and what it noticed.
+
+    empty_documents have neither title nor text. judged_queries counts the qids of the qrels; those in
+    queries_without_text cannot be searched and score 0. judgements_outside name a document that the corpus lacks.
+    """
+
+    documents: int
+    empty_documents: int
+    judged_queries: int
+    queries_without_text: tuple[str, ...]
+    judgements: int
+    judgements_outside: int
+
+
+def open_collection(source: str, split: str = "test") -> Collection:
+    """Return the collection that ``source`` names: a BEIR folder, or an ir_datasets id such as ``beir/scifact/test``.
+
+    ``split`` chooses qrels/SPLIT.tsv of a folder; an ir_datasets id names its split itself.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return _beir_folder(folder, split)
+    if folder.exists() or folder.is_absolute() or source.startswith((".", "~")):
+        raise DataError(f"{source} is not a folder: give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or an "
+                        f"ir_datasets id such as beir/scifact/test")
+    return _ir_dataset(source)
+
+
+# BEIR folders
+
+
+def _beir_folder(folder: Path, split: str) -> Collection:
+    corpus = _plain_or_gz(folder / "corpus.jsonl")
+    queries = _plain_or_gz(folder / "queries.jsonl")
+    qrels = folder / "qrels" / f"{split}.tsv"
+    if not qrels.is_file():
+        known = sorted(path.stem for path in qrels.parent.glob("*.tsv"))
+        raise DataError(f"{qrels} does not exist; splits found there: {', '.join(known) or 'none'}")
+    return Collection(
+        name=folder.resolve().name,
+        documents=lambda: _read_documents(corpus),
+        queries=lambda: _read_queries(queries),
+        judgements=lambda: _read_qrels(qrels),
+    )
+
+
+def _plain_or_gz(path: Path) -> Path:
+    for candidate in (path, path.with_name(path.name + ".gz")):
+        if candidate.is_file():
+            return candidate
+    raise DataError(f"{path} does not exist (nor {path.name}.gz): a BEIR folder needs it")
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (``FILE line N``, the line without its end) of a UTF-8 file, plain or .gz; lines end at \\n only."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opener(path, "rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                where = f"{path} line {number}"
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise DataError(f"{where} is not UTF-8 ({one_line(error)}): convert the file") from None
+                yield where, text.removesuffix("\n").removesuffix("\r")
+    except (OSError, EOFError) as error:  # gzip reports a cut file by EOFError
+        raise DataError(f"{path} cannot be read after line {number}: {one_line(error)}") from None
+
+
+def _read_objects(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (where, id, object) of a JSONL file whose objects have an ``_id``."""
+    seen: set[str] = set()
+    for where, line in read_lines(path):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where} is not valid JSON ({one_line(error)})") from None
+        if not isinstance(found, dict):
+            raise DataError(f"{where} is not a JSON object but {type(found).__name__}")
+        if "_id" not in found:
+            raise DataError(f"{where} has no field _id")
+        yield where, _new_id(found["_id"], where, seen), found
+
+
+def _read_documents(path: Path) -> Iterator[Document]:
+    for where, name, found in _read_objects(path):
+        title = found.get("title")
+        yield Document(name, "" if title is None else _text(title, "title", where), _required_text(found, where))
+
+
+def _read_queries(path: Path) -> Iterator[Query]:
+    for where, name, found in _read_objects(path):
+        yield Query(name, _required_text(found, where))
+
+
+def _read_qrels(path: Path) -> Iterator[Judgement]:
+    """Yield the lines of a BEIR qrels file: three columns, the header optional (pitfall V6)."""
+    seen: dict[tuple[str, str], int] = {}
+    for number, (where, line) in enumerate(read_lines(path), start=1):
+        columns = [column.strip() for column in line.split("\t")]
+        if number == 1 and [column.lower() for column in columns] == QRELS_HEADER:
+            continue
+        if len(columns) != 3:
+            raise DataError(f"{where} has {len(columns)} column(s) where query id, document id and grade are "
+                            f"expected, separated by tabs")
+        judged = _judgement(*columns, where, seen)
+        if judged is not None:
+            yield judged
+
+
+def _judgement(query: Any, document: Any, grade: Any, where: str, seen: dict[Any, int]) -> Judgement | None:
+    """Return the judgement, or None where it repeats an earlier one word by word."""
+    if isinstance(grade, bool) or not re.fullmatch(r"[+-]?[0-9]+", str(grade)):
+        raise DataError(f"{where}: grade {grade!r} is not an integer (a header must read {' '.join(QRELS_HEADER)})")
+    judged = Judgement(_id(query, where), _id(document, where), int(grade))
+    if judged[:2] not in seen:
+        seen[judged[:2]] = judged.grade
+        return judged
+    if seen[judged[:2]] != judged.grade:
+        raise DataError(f"{where} judges query {judged.query}, document {judged.document} as {judged.grade}, "
+                        f"an earlier line as {seen[judged[:2]]}")
+    return None
+
+
+def _id(value: Any, where: str) -> str:
+    """Return an id as a string (numbers become strings); raise where a run file could not hold it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise DataError(f"{where}: id {value!r} is neither a string nor an integer")
+    if not value or any(character.isspace() for character in value):
+        raise DataError(f"{where}: id {value!r} is {'empty' if not value else 'not one word'}; a run file has columns "
+                        f"separated by spaces")
+    return _encodable(value, "id", where)
+
+
+def _new_id(value: Any, where: str, seen: set[str]) -> str:
+    name = _id(value, where)
+    if name in seen:
+        raise DataError(f"{where}: id {name!r} has been used by an earlier line")
+    seen.add(name)
+    return name
+
+
+def _required_text(found: dict[str, Any], where: str) -> str:
+    if "text" not in found:
+        raise DataError(f"{where} has no field text (fields: {', '.join(map(str, found))})")
+    return _text(found["text"], "text", where)
+
+
+def _text(value: Any, field: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {field} is not a string but {type(value).__name__}")
+    return _encodable(value, field, where)
+
+
+def _encodable(value: str, field: str, where: str) -> str:
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:  # JSON can spell half a surrogate pair; tokenizers and files cannot hold it
+            raise DataError(f"{where}: {field} holds half a surrogate pair, which is no character") from None
+    return value
+
+
+# ir_datasets
+
+
+def _ir_dataset(name: str) -> Collection:
+    import ir_datasets  # takes a moment, and looks at the environment
+
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError:
+        raise DataError(f"{name} is neither a folder here nor an id of ir_datasets; {_hint()}") from None
+    lacking = [kind for kind in ("docs", "queries", "qrels") if not dataset.has(kind)]
+    if lacking:
+        raise DataError(f"ir_datasets' {name} has no {', '.join(lacking)}: give the id of a judged split, "
+                        f"such as beir/scifact/test")
+
+    def stream(kind: str) -> Iterator[tuple[str, Any]]:
+        with _ir_datasets_errors(name):
+            for number, item in enumerate(getattr(dataset, f"{kind}_iter")(), start=1):
+                yield f"ir_datasets' {name}, {kind} {number}", item
+
+    def documents() -> Iterator[Document]:
+        seen: set[str] = set()
+        for where, item in stream("docs"):
+            title = getattr(item, "title", None) if hasattr(item, "text") else None
+            text = item.text if hasattr(item, "text") else item.default_text()
+            yield Document(_new_id(item.doc_id, where, seen), _text(title or "", "title", where), _text(text, "text", where))
+
+    def queries() -> Iterator[Query]:
+        seen: set[str] = set()
+        for where, item in stream("queries"):
+            text = item.text if hasattr(item, "text") else item.default_text()
+            yield Query(_new_id(item.query_id, where, seen), _text(text, "text", where))
+
+    def judgements() -> Iterator[Judgement]:
+        seen: dict[Any, int] = {}
+        for where, item in stream("qrels"):
+            judged = _judgement(item.query_id, item.doc_id, item.relevance, where, seen)
+            if judged is not None:
+                yield judged
+
+    return Collection(name, documents, queries, judgements)
+
+
+@contextlib.contextmanager
+def _ir_datasets_errors(name: str) -> Iterator[None]:
+    """Turn what ir_datasets raises when it cannot fetch or open its files into one line that says what to do."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:  # requests' errors are OSErrors
+        reason = one_line(error)
+        reason = reason if len(reason) < 200 else reason[:200] + "..."
+        raise DataError(f"ir_datasets cannot provide {name} ({reason}): without internet, {_hint()}") from None
+
+
+def _hint() -> str:
+    return f"give the collection as a BEIR folder, or name the folder that holds it by --data FOLDER or {DATA_VARIABLE}"
+
+
+# The form that Pyserini reads
+
+
+def write_pyserini_form(collection: Collection, folder: Path) -> Counts:
+    """Write ``folder`` with the files below and return their counts; the folder appears whole or not at all.
+
+    corpus/corpus.jsonl
+        One {"id", "title", "text"} a line, for ``pyserini.encode input --corpus FOLDER/corpus --fields title text``.
+    topics.json
+        {qid: {"title": text}}, for ``pyserini.search.lucene --topics``. The one form that Pyserini reads alike under any
+        path (names holding "beir" or "cacm" choose other readers for .tsv) and that keeps every id a string: as .tsv,
+        007 becomes 7, and --remove-query, which compares with strings, removes nothing.
+    topics.tsv
+        The same as qid, tab, text, for people and other tools.
+    qrels.txt
+        TREC's four columns.
+    counts.json
+        The returned counts.
+
+    Only queries that the qrels judge are written; tabs and line ends in a query become spaces.
+    Raises DataError for input that breaks the rules, ConfigError where ``folder`` holds something else already.
+    """
+    _check_replaceable(folder)
+    aside = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        (aside / "corpus").mkdir(parents=True)
+        counts = _write(collection, aside)
+        if folder.exists():
+            shutil.rmtree(folder)
+        aside.rename(folder)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {one_line(error)}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return counts
+
+
+def _check_replaceable(folder: Path) -> None:
+    if folder.is_dir():
+        other = sorted({path.name for path in folder.iterdir()} - set(WRITTEN))
+    else:
+        other = ["(it is a file)"] if folder.exists() else []
+    if other:
+        raise ConfigError(f"{folder} holds things that are not a collection of ours ({', '.join(other[:3])}): "
+                          f"choose another output folder")
+
+
+def _write(collection: Collection, folder: Path) -> Counts:
+    judged: dict[str, list[Judgement]] = {}
+    for judgement in collection.judgements():
+        judged.setdefault(judgement.query, []).append(judgement)
+    if not judged:
+        raise DataError(f"{collection.name} has no judgements: nothing could be measured")
+    topics: dict[str, str] = {}
+    for query in collection.queries():
+        if query.id in judged:
+            text = " ".join(query.text.replace("\t", " ").splitlines()).strip()
+            if not text:
+                raise DataError(f"{collection.name}: the judged query {query.id} has an empty text")
+            topics[query.id] = text
+    named = {judgement.document for lines in judged.values() for judgement in lines}
+    documents = empty = 0
+    with open(folder / "corpus" / "corpus.jsonl", "w", encoding="utf-8", newline="\n") as stream:
+        for document in collection.documents():
+            documents += 1
+            empty += not (document.title.strip() or document.text.strip())
+            named.discard(document.id)
+            stream.write(json.dumps({"id": document.id, "title": document.title, "text": document.text}) + "\n")
+    if not documents:
+        raise DataError(f"{collection.name} has no documents")
+    outside = sum(judgement.document in named for lines in judged.values() for judgement in lines)
+    counts = Counts(
+        documents=documents,
+        empty_documents=empty,
+        judged_queries=len(judged),
+        queries_without_text=tuple(name for name in judged if name not in topics),
+        judgements=sum(map(len, judged.values())),
+        judgements_outside=outside,
+    )
+    _write_lines(folder / "topics.tsv", (f"{name}\t{text}" for name, text in topics.items()))
+    _write_json(folder / "topics.json", {name: {"title": text} for name, text in topics.items()})
+    _write_lines(
+        folder / "qrels.txt",
+        (f"{line.query} 0 {line.document} {line.grade}" for lines in judged.values() for line in lines),
+    )
+    _write_json(folder / "counts.json", dataclasses.asdict(counts))
+    return counts
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        for line in lines:
+            stream.write(line + "\n")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,461 @@
+"""Every change we make to Pyserini, each beside the fact that makes it necessary (seen in Pyserini 1.6.0 to 2.4.0).
+
+A module of Pyserini is loaded by its own loader; ``PATCHES`` names what is done before or after that. The two kinds of
+place where Pyserini decides by a closed list or by a substring of a path, and leaves no hook, are the ``__main__``
+blocks of its commands (``MAINS``) and ``LuceneImpactSearcher``. Nothing here touches an encoder that is not ours. What
+cannot be applied (an upstream name is gone) is warned about once and left out. See tests/plugin/test_upstream.py, which
+fails when one of these facts no longer holds.
+"""
+
+import argparse
+import ast
+import functools
+import importlib.abc
+import importlib.machinery
+import inspect
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pyserini_rescale.errors import ConfigError, RescaleError, one_line
+from pyserini_rescale.plugin import hook, java
+
+ENCODER_CLASS = "splade-rescaled"
+DEBUG_SWITCH = "PYSERINI_RESCALE_DEBUG"
+
+
+def warn(message: str) -> None:
+    """Print one line on standard error."""
+    print(f"pyserini-rescale: {message}", file=sys.stderr)
+
+
+# ---- Finding and loading ---------------------------------------------------------------------------------------------
+
+
+def find_spec(name: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:
+    """Return the spec of a Pyserini module with our loader around its own, or None where we change nothing."""
+    if name == "pyserini":
+        # Before anything of Pyserini can start the JVM.
+        java.activate(os.environ, warn)
+    if name not in PATCHES and name not in MAINS:
+        return None
+    for finder in sys.meta_path:
+        if hook.is_ours(finder) or not hasattr(finder, "find_spec"):
+            continue
+        spec = finder.find_spec(name, path, target)
+        if spec is not None:
+            if spec.loader is not None and hasattr(spec.loader, "get_source"):
+                spec.loader = PatchingLoader(spec.loader)
+            return spec
+    return None
+
+
+class PatchingLoader(importlib.abc.Loader):
+    """Pyserini's own loader, with our patch around the execution of the module; all else is passed through."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._inner.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__loader__ = self._inner
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._inner
+        patch = PATCHES.get(module.__name__)
+        if patch is None:
+            self._inner.exec_module(module)
+        else:
+            patch(self._inner, module)
+
+    def get_code(self, name: str) -> types.CodeType | None:
+        """For ``python -m``: the code of a main whose block runs through ``run_main``; else the module's own."""
+        if name not in MAINS:
+            return self._inner.get_code(name)
+        try:
+            head, block = _split_main(self._inner, name)
+        except _Unexpected as error:
+            warn(f"{name} is not as we know it ({error}): left as it is, {ENCODER_CLASS} is not available in it")
+            return self._inner.get_code(name)
+        _SPLIT[name] = head, block
+        starter = f"__import__({__name__!r}, fromlist=['run_main']).run_main({name!r}, globals())"
+        return compile(starter, self._inner.get_filename(name), "exec")
+
+
+class _Unexpected(Exception):
+    """Something of Pyserini is not what we know."""
+
+
+def _after(change: Callable[[types.ModuleType], None]) -> Callable[[Any, types.ModuleType], None]:
+    """A patch that runs after the module; where it fails, the module stays as Pyserini made it."""
+
+    def patch(inner: Any, module: types.ModuleType) -> None:
+        inner.exec_module(module)
+        apply(change, module)
+
+    patch.change = change  # type: ignore[attr-defined]
+    return patch
+
+
+def apply(change: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
+    """Apply ``change`` to a loaded module, or say in one line that this Pyserini is not as we know it."""
+    try:
+        change(module)
+    except (AttributeError, _Unexpected) as error:
+        warn(f"{module.__name__} is not as we know it ({one_line(error)}): left as it is")
+
+
+def activate() -> None:
+    """Do in a running interpreter what the start-up hook does: for modules to come, and for those already loaded."""
+    hook.install()
+    if "pyserini" in sys.modules:
+        java.activate(os.environ, warn)
+    for name, patch in PATCHES.items():
+        change = getattr(patch, "change", None)
+        if change is not None and name in sys.modules:
+            apply(change, sys.modules[name])
+
+
+# ---- Which encoders are ours -----------------------------------------------------------------------------------------
+
+
+def is_ours(name: object) -> bool:
+    """True for ``splade-rescaled:MODEL`` and for a folder or Hub id whose config.json carries our key."""
+    from pyserini_rescale.model.policy import read_policy, split_name
+
+    if not isinstance(name, str) or os.path.isfile(name):
+        return False
+    return split_name(name)[1] or read_policy(name) is not None
+
+
+# ---- Imports that fail -----------------------------------------------------------------------------------------------
+
+
+class _LazyValues(Mapping):
+    """A dictionary whose values are computed when they are asked for."""
+
+    def __init__(self, values: dict[str, Callable[[], Any]]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class _LookUpsBecomeLazy(ast.NodeTransformer):
+    """{"alias": CATALOGUE["name"], ...} becomes _LazyValues({"alias": lambda: CATALOGUE["name"], ...})."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        if not any(isinstance(value, ast.Subscript) for value in node.values) or None in node.keys:
+            return node
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        lazy = ast.Dict(node.keys, [ast.Lambda(nothing, value) for value in node.values])
+        return ast.copy_location(ast.Call(ast.Name("__lazy_values", ast.Load()), [lazy], []), node)
+
+
+def _prebuilt_index_info(inner: Any, module: types.ModuleType) -> None:
+    """Fact (2.4.0): importing the catalogue of prebuilt indexes looks up aliases in files it fetches at that moment, so
+    without a network no part of Pyserini that needs pyserini.util can be imported. Offline: look them up when asked."""
+    try:
+        told = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "on", "true", "yes"}
+        if told and "urlopen" in (inner.get_source(module.__name__) or ""):
+            raise OSError("HF_HUB_OFFLINE is set")
+        inner.exec_module(module)
+        return
+    except (OSError, ValueError) as error:  # URLError, time-outs, and what a captive portal answers
+        reason = one_line(error)
+    warn(f"offline ({reason}): Pyserini's catalogue of prebuilt indexes was not fetched; local indexes are not affected")
+    tree = _LookUpsBecomeLazy().visit(ast.parse(inner.get_source(module.__name__)))
+    module.__dict__["__lazy_values"] = _LazyValues
+    exec(compile(ast.fix_missing_locations(tree), inner.get_filename(module.__name__), "exec"), module.__dict__)
+
+
+def _openai(inner: Any, module: types.ModuleType) -> None:
+    """Fact (1.6.0 to 2.2.0): this module makes an OpenAI client when imported, and today's openai refuses to make one
+    without a key, so that no encoder at all can be imported. A placeholder stands in while the module loads."""
+    if os.environ.get("OPENAI_API_KEY"):
+        inner.exec_module(module)
+        return
+    before = os.environ.get("OPENAI_API_KEY")
+    os.environ["OPENAI_API_KEY"] = "OPENAI_API_KEY-is-not-set"
+    try:
+        inner.exec_module(module)
+    finally:
+        if before is None:
+            del os.environ["OPENAI_API_KEY"]
+        else:
+            os.environ["OPENAI_API_KEY"] = before
+
+
+# ---- Encoder classes in Python ---------------------------------------------------------------------------------------
+
+
+def _encode(module: types.ModuleType) -> None:
+    """Fact: document encoder classes are looked up in this table. It is also searched for a key that occurs in the
+    model's path; ours comes last, and every path that holds it holds "splade" too, so no path is read differently."""
+    from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder
+
+    module.document_encoder_class_map[ENCODER_CLASS] = SpladeRescaledDocumentEncoder
+
+
+def _impact_searcher(module: types.ModuleType) -> None:
+    """Facts: the query encoder is chosen by a substring of the path, and is None when none occurs in it; a query term
+    that stands in every document is dropped unless min_idf is below 0; Lucene refuses more than 1,024 query terms,
+    a limit with a setter of its own."""
+    searcher = module.LuceneImpactSearcher
+    if getattr(searcher, "_knows_splade_rescaled", False):
+        return
+    from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder, UntypedInt
+
+    choose, construct = searcher._init_query_encoder_from_str, searcher.__init__
+    if list(inspect.signature(construct).parameters)[:4] != ["self", "index_dir", "query_encoder", "min_idf"]:
+        raise _Unexpected("LuceneImpactSearcher takes other arguments")
+
+    @functools.wraps(choose)
+    def choose_query_encoder(query_encoder: Any) -> Any:
+        return SpladeRescaledQueryEncoder(query_encoder) if is_ours(query_encoder) else choose(query_encoder)
+
+    @functools.wraps(construct)
+    def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: float = UntypedInt(0), *rest: Any, **named: Any):
+        construct(self, index_dir, query_encoder, min_idf, *rest, **named)
+        if isinstance(self.query_encoder, SpladeRescaledQueryEncoder):
+            if isinstance(min_idf, UntypedInt):
+                self.min_idf = -1  # idf is never negative: the score is the whole dot product
+            limits = module.autoclass("org.apache.lucene.search.IndexSearcher")
+            limits.setMaxClauseCount(max(limits.getMaxClauseCount(), self.query_encoder.vocabulary_size))
+
+    searcher._init_query_encoder_from_str = staticmethod(choose_query_encoder)
+    searcher.__init__ = __init__
+    searcher._knows_splade_rescaled = True
+
+
+def _encode_query(module: types.ModuleType) -> None:
+    """Fact: ``init_encoder`` chooses the query encoder by a substring of the path."""
+    module.init_encoder = _query_encoder_chooser(module.init_encoder)
+
+
+def _query_encoder_chooser(choose: Callable[..., Any]) -> Callable[..., Any]:
+    if getattr(choose, "knows_splade_rescaled", False):
+        return choose
+    signature = inspect.signature(choose)
+    if not {"encoder", "device"} <= set(signature.parameters):
+        raise _Unexpected("init_encoder takes other arguments")
+
+    @functools.wraps(choose)
+    def init_encoder(*given: Any, **named: Any) -> Any:
+        call = signature.bind(*given, **named).arguments
+        if not is_ours(call["encoder"]):
+            return choose(*given, **named)
+        from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder
+
+        return SpladeRescaledQueryEncoder(call["encoder"], device=call["device"])
+
+    init_encoder.knows_splade_rescaled = True  # type: ignore[attr-defined]
+    return init_encoder
+
+
+# ---- Commands: python -m pyserini.X ----------------------------------------------------------------------------------
+
+_SPLIT: dict[str, tuple[types.CodeType, types.CodeType]] = {}
+
+
+def _split_main(inner: Any, name: str) -> tuple[types.CodeType, types.CodeType]:
+    """Return the code of a module up to its ``if __name__ == "__main__"`` block, and of that block."""
+    source = inner.get_source(name)
+    body = ast.parse(source).body if source else []
+    blocks = [node for node in body if isinstance(node, ast.If) and "__main__" in ast.dump(node.test)]
+    if len(blocks) != 1 or body[-1] is not blocks[0]:
+        raise _Unexpected("no single block for __main__ at its end")
+    file = inner.get_filename(name)
+    head, block = ast.Module(body[:-1], []), ast.Module(body[-1:], [])
+    return compile(head, file, "exec"), compile(block, file, "exec")
+
+
+def run_main(name: str, namespace: dict[str, Any]) -> None:
+    """Execute a Pyserini command in ``namespace``, with our encoder known to it.
+
+    Errors of ours leave one line and a non-zero status; so do those of Pyserini and its libraries when the command uses
+    an encoder of ours (PYSERINI_RESCALE_DEBUG=1 shows the traceback). All other commands end as they do without us.
+    """
+    head, block = _SPLIT.pop(name)
+    exec(head, namespace)
+    command = MAINS[name]
+    try:
+        command.adapt(namespace)
+    except (AttributeError, KeyError, _Unexpected) as error:
+        warn(f"{name} is not as we know it ({one_line(error)}): {ENCODER_CLASS} may not be available in it")
+    try:
+        exec(block, namespace)
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get(DEBUG_SWITCH) or not (isinstance(error, RescaleError) or command.is_for_us(namespace)):
+            raise
+        if isinstance(error, RescaleError):
+            message, status = one_line(error), error.exit_code
+        elif isinstance(error, KeyboardInterrupt):
+            message, status = "interrupted", 130
+        else:
+            message, status = f"{type(error).__name__}: {one_line(error)} ({DEBUG_SWITCH}=1 shows where)", 1
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(status)
+
+
+def _untyped_defaults(options: Mapping[str, type], choices: Mapping[str, str] = {}) -> types.ModuleType:
+    """Return argparse with parsers that mark the defaults of ``options`` as typed by nobody, and add to ``choices``.
+
+    Facts: ``--encoder-class`` is a closed list; ``--max-length 256`` cannot be told from the default of 256.
+    """
+
+    class Parser(argparse.ArgumentParser):
+        def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+            for option in names:
+                if option in options and settings.get("default") is not None:
+                    settings["default"] = options[option](settings["default"])
+                if option in choices and settings.get("choices") is not None:
+                    settings["choices"] = [*settings["choices"], choices[option]]
+            return super().add_argument(*names, **settings)
+
+    proxy = types.ModuleType("argparse")
+    proxy.__dict__.update(vars(argparse))
+    proxy.ArgumentParser = Parser  # type: ignore[attr-defined]
+    return proxy
+
+
+class _EncodeCommand:
+    """``python -m pyserini.encode``. Facts beside the two above: --device falls back to the CPU when it is not
+    understood; the collection is read whole, without a line number in any error, an empty title becomes the word
+    "None"; the output is written under its final name from the start, and two shards under the same one."""
+
+    @staticmethod
+    def is_for_us(namespace: dict[str, Any]) -> bool:
+        return ENCODER_CLASS in sys.argv or bool(namespace.get("__splade_rescaled"))
+
+    @staticmethod
+    def adapt(namespace: dict[str, Any]) -> None:
+        from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder, UntypedInt, UntypedStr
+
+        untyped = {"--max-length": UntypedInt, "--device": UntypedStr}
+        namespace["argparse"] = _untyped_defaults(untyped, {"--encoder-class": ENCODER_CLASS})
+        choose = namespace["init_encoder"]
+        signature = inspect.signature(choose)
+        if not {"encoder", "encoder_class", "device", "prefix"} <= set(signature.parameters):
+            raise _Unexpected("init_encoder takes other arguments")
+
+        @functools.wraps(choose)
+        def init_encoder(*given: Any, **named: Any) -> Any:
+            call = signature.bind(*given, **named).arguments
+            asked = call["encoder_class"]
+            if asked != ENCODER_CLASS and (asked is not None or not is_ours(call["encoder"])):
+                return choose(*given, **named)
+            namespace["__splade_rescaled"] = True
+            args = namespace["args"]
+            if args.output.to_faiss:
+                raise ConfigError("--to-faiss is for dense vectors, splade-rescaled makes sparse ones: leave it out")
+            from pyserini_rescale.encode import jsonl
+
+            encoder = SpladeRescaledDocumentEncoder(
+                call["encoder"], device=call["device"], prefix=call["prefix"], batch_size=args.encoder.batch_size
+            )
+            namespace["JsonlCollectionIterator"] = jsonl.collection_iterator(namespace["JsonlCollectionIterator"])
+            namespace["JsonlRepresentationWriter"] = functools.partial(
+                jsonl.VectorWriter, shard=(args.input.shard_id, args.input.shard_num), encoder=encoder
+            )
+            return encoder
+
+        namespace["init_encoder"] = init_encoder
+        parse = namespace["parse_args"]
+
+        @functools.wraps(parse)
+        def parse_args(*given: Any) -> argparse.Namespace:
+            args = parse(*given)
+            missing = [name for name in ("input", "output", "encoder") if getattr(args, name) is None]
+            if missing and ENCODER_CLASS in sys.argv:
+                raise ConfigError(f"the part `{missing[0]}` is missing: pyserini.encode input ... output ... encoder ...")
+            return args
+
+        namespace["parse_args"] = parse_args
+
+
+class _EncodeQueryCommand:
+    """``python -m pyserini.encode.query``. Fact: weights are scaled by --quant-range / --weight-range, with no default,
+    although those of its own ``splade`` class are integers already."""
+
+    @staticmethod
+    def is_for_us(namespace: dict[str, Any]) -> bool:
+        return "args" in namespace and _is_ours_or_broken(namespace["args"].encoder)
+
+    @staticmethod
+    def adapt(namespace: dict[str, Any]) -> None:
+        from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder, UntypedInt, UntypedStr
+
+        namespace["argparse"] = _untyped_defaults({"--max-length": UntypedInt, "--device": UntypedStr})
+        choose = _query_encoder_chooser(namespace["init_encoder"])
+
+        def init_encoder(*given: Any, **named: Any) -> Any:
+            encoder = choose(*given, **named)
+            if isinstance(encoder, SpladeRescaledQueryEncoder):
+                args = namespace["args"]
+                policy = encoder.policy
+                typed = args.weight_range, args.quant_range
+                if typed not in ((None, None), (policy.weight_range, policy.quant_range)):
+                    raise ConfigError(
+                        f"impacts are quantised as the model says ({policy.weight_range:g} and {policy.quant_range}): "
+                        "leave out --weight-range and --quant-range"
+                    )
+                args.weight_range = args.quant_range = 1  # what encode() returns is quantised
+            return encoder
+
+        namespace["init_encoder"] = init_encoder
+
+
+class _SearchCommand:
+    """``python -m pyserini.search.lucene``: the searcher class does the work, see ``_impact_searcher``."""
+
+    @staticmethod
+    def is_for_us(namespace: dict[str, Any]) -> bool:
+        return "args" in namespace and namespace["args"].impact and _is_ours_or_broken(namespace["args"].encoder)
+
+    @staticmethod
+    def adapt(namespace: dict[str, Any]) -> None:
+        from pyserini_rescale.encode.encoder import UntypedInt
+
+        namespace["argparse"] = _untyped_defaults({"--min-idf": UntypedInt})
+
+
+def _is_ours_or_broken(name: object) -> bool:
+    try:
+        return is_ours(name)
+    except RescaleError:
+        return True
+
+
+# ---- The table -------------------------------------------------------------------------------------------------------
+
+PATCHES: dict[str, Callable[[Any, types.ModuleType], None]] = {
+    "pyserini.prebuilt_index_info": _prebuilt_index_info,
+    "pyserini.encode._openai": _openai,
+    "pyserini.encode": _after(_encode),
+    "pyserini.encode.query": _after(_encode_query),
+    "pyserini.search.lucene._impact_searcher": _after(_impact_searcher),
+}
+MAINS: dict[str, Any] = {
+    "pyserini.encode.__main__": _EncodeCommand,
+    "pyserini.encode.query": _EncodeQueryCommand,
+    "pyserini.search.lucene.__main__": _SearchCommand,
+}

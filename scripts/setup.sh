@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Set up a virtual environment with pyserini-rescale in it. Needs a Python >= 3.11 with pip, no root, no Java.
+#
+#   bash scripts/setup.sh                    .venv with the preferred Python and today's packages
+#   bash scripts/setup.sh --python 3.11      .venv-3.11 with that Python
+#   bash scripts/setup.sh --test             with pytest, and the exact versions that the tests are run with
+#   PYTHON=/path/to/python bash scripts/setup.sh
+#
+# Can be run again: what is up to date is left alone. The last line of its output names the environment.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+wanted="" mode=user
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --python) [ $# -ge 2 ] || { echo "error: --python needs a version, for example 3.12" >&2; exit 2; }; wanted="$2"; shift 2 ;;
+    --test) mode=test; shift ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "error: unknown option $1; see bash scripts/setup.sh --help" >&2; exit 2 ;;
+  esac
+done
+venv=".venv${wanted:+-$wanted}"
+
+usable() { # Is $1 a Python of version $2 (or any from 3.11 when empty) that starts and can make an environment?
+  "$1" -c 'import sys, venv
+found = sys.version_info[:2]
+sys.exit(not (found >= (3, 11) and sys.argv[1] in ("", "%d.%d" % found)))' "$2" > /dev/null 2>&1
+}
+
+find_python() {
+  if [ -n "${PYTHON:-}" ]; then
+    usable "$PYTHON" "$wanted" && { echo "$PYTHON"; return; }
+    echo "error: PYTHON=$PYTHON is not a Python ${wanted:-3.11 or later} that starts" >&2
+    return 2
+  fi
+  local version candidate
+  for version in ${wanted:-3.12 3.13 3.11}; do
+    # pyenv's own shim refuses versions that are not switched on; the version's bin folder does not.
+    for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
+      usable "$candidate" "$version" && { command -v "$candidate"; return; }
+    done
+  done
+  for candidate in python3 python; do
+    usable "$candidate" "$wanted" && { command -v "$candidate"; return; }
+  done
+  echo "error: no Python ${wanted:-3.11 or later} was found on PATH or under pyenv; PYTHON=/path/to/python names one" >&2
+  return 2
+}
+
+if [ -x "$venv/bin/python" ] && usable "$venv/bin/python" "$wanted"; then
+  echo "Using $venv: $("$venv/bin/python" --version)"
+else
+  python="$(find_python)"
+  echo "Making $venv with $python: $("$python" --version)"
+  rm -rf "$venv"
+  if "$python" -c 'import ensurepip' 2> /dev/null; then
+    "$python" -m venv "$venv"
+  else
+    "$python" -m venv --without-pip "$venv"
+    "$python" -m pip --python "$venv/bin/python" install --quiet pip
+  fi
+fi
+
+state="$(cat setup.cfg setup.py pyproject.toml pyserini_rescale_hook.pth scripts/constraints.txt | "$venv/bin/python" -c \
+  'import hashlib, os, sys; print(hashlib.sha256(sys.stdin.buffer.read() + os.getcwd().encode()).hexdigest())')"
+# The tested set-up serves a user as well; the other way round it may lack pytest and the exact versions.
+if grep -qsx "test $state" "$venv/installed" || grep -qsx "$mode $state" "$venv/installed"; then
+  echo "Packages are up to date."
+else
+  rm -f "$venv/installed"
+  echo "Installing packages (the first time some gigabytes, torch is most of it) ..."
+  if [ "$mode" = test ]; then
+    "$venv/bin/python" -m pip install --disable-pip-version-check -c scripts/constraints.txt -e '.[test]'
+  else
+    "$venv/bin/python" -m pip install --disable-pip-version-check -e .
+  fi
+  echo "$mode $state" > "$venv/installed"
+fi
+echo "$venv"

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Set up and run the tests. What follows is pytest's, all tests by default.
+#
+#   bash scripts/test.sh
+#   bash scripts/test.sh -m "not slow"
+#   bash scripts/test.sh --python 3.11 tests/plugin
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+options=(--test)
+if [ "${1:-}" = --python ]; then
+  [ $# -ge 2 ] || { echo "error: --python needs a version, for example 3.11" >&2; exit 2; }
+  options+=(--python "$2")
+  shift 2
+fi
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+bash scripts/setup.sh "${options[@]}" | tee "$log"
+"$(tail -n 1 "$log")/bin/python" -m pytest "$@"
