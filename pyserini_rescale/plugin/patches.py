@@ -107,8 +107,8 @@ def apply(change: Callable[[types.ModuleType], None], module: types.ModuleType) 
     """Apply ``change`` to a loaded module, or say in one line that this Pyserini is not as we know it."""
     try:
         change(module)
-    except (AttributeError, _Unexpected) as error:
-        warn(f"{module.__name__} is not as we know it ({one_line(error)}): left as it is")
+    except Exception as error:  # whatever it is, Pyserini must go on as if we were not there
+        warn(f"{module.__name__} is not as we know it ({type(error).__name__}: {one_line(error)}): left as it is")
 
 
 def activate() -> None:
@@ -145,6 +145,9 @@ class _LazyValues(Mapping):
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -299,8 +302,8 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
     command = MAINS[name]
     try:
         command.adapt(namespace)
-    except (AttributeError, KeyError, _Unexpected) as error:
-        warn(f"{name} is not as we know it ({one_line(error)}): {ENCODER_CLASS} may not be available in it")
+    except Exception as error:  # whatever it is, Pyserini must go on as if we were not there
+        warn(f"{name} is not as we know it ({type(error).__name__}: {one_line(error)}): it may not know {ENCODER_CLASS}")
     try:
         exec(block, namespace)
     except (Exception, KeyboardInterrupt) as error:
