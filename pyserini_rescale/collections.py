@@ -159,8 +159,8 @@ def _read_qrels(path: Path) -> Iterator[Judgement]:
     """Yield the lines of a BEIR qrels file: three columns, the header optional (pitfall V6)."""
     seen: dict[tuple[str, str], int] = {}
     for number, (where, line) in enumerate(read_lines(path), start=1):
-        columns = [column.strip() for column in line.split("\t")]
-        if number == 1 and [column.lower() for column in columns] == QRELS_HEADER:
+        columns = line.split("\t")
+        if number == 1 and [column.strip().lower() for column in columns] == QRELS_HEADER:
             continue
         if len(columns) != 3:
             raise DataError(f"{where} has {len(columns)} column(s) where query id, document id and grade are "
@@ -346,6 +346,8 @@ def _write(collection: Collection, folder: Path) -> Counts:
             if not text:
                 raise DataError(f"{collection.name}: the judged query {query.id} has an empty text")
             topics[query.id] = text
+    if not topics:
+        raise DataError(f"{collection.name}: none of the {len(judged)} judged queries has a text")
     named = {judgement.document for lines in judged.values() for judgement in lines}
     documents = empty = 0
     with open(folder / "corpus" / "corpus.jsonl", "w", encoding="utf-8", newline="\n") as stream:

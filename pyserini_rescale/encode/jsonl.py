@@ -149,15 +149,19 @@ class VectorWriter:
         if self.folder.exists() and not self.folder.is_dir():
             raise ConfigError(f"--embeddings {dir_path} is a file: name a folder")
         mine = {single} if shards == 1 else {f"embeddings.shard-{number}-of-{shards}.jsonl" for number in range(shards)}
-        others = sorted(entry.name for entry in self.folder.glob("*.json*") if entry.name not in mine)
+        others = sorted(entry.name for entry in self.folder.glob("*") if entry.name not in mine)
         if others:
             raise ConfigError(f"--embeddings {dir_path} holds {others[0]}, which would be indexed too: name another folder")
-        # Anserini reads *.json, *.jsonl and *.gz; an unfinished file must look like none of them.
-        self.unfinished = self.path.with_name(f".{self.path.name}.unfinished")
         self.count = 0
 
     def __enter__(self) -> "VectorWriter":
         self.folder.mkdir(parents=True, exist_ok=True)
+        # Anserini indexes every file of the folder, hidden ones and those of any ending too. So an unfinished one lies
+        # beside the folder, unless that is on another disk (a mounted volume), where a rename could not move it.
+        beside = self.folder.resolve().parent
+        if beside.stat().st_dev != self.folder.stat().st_dev or not os.access(beside, os.W_OK):
+            beside = self.folder
+        self.unfinished = beside / f".{self.folder.name}.{self.path.name}.unfinished"
         self.file = open(self.unfinished, "w", encoding="utf-8")
         return self
 

@@ -7,6 +7,7 @@ No torch here: the plug-in asks ``read_policy`` whether a checkpoint is ours bef
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from pyserini_rescale.errors import ModelError, one_line
 KEY = "splade_rescale"
 PREFIX = "splade-rescaled:"
 SCOPES = ("shared", "balanced", "untied")
+OFFSET_RULES = ("constant", "auto", "per-term")
+TERM_OFFSETS_FILE = "term_offsets.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +26,14 @@ class Policy:
 
     k, scope, rescale_bias
         The rescale that was applied (arXiv 2606.18811, Eq. 6); k = 1 is none.
+    tied_before
+        Whether head and input embedding shared their matrix before the rescale; undo ties them again. None: no rescale.
+    bias_offset, offset_rule, target_active
+        The constant that was subtracted from the decoder bias after the rescale, how it was chosen ("constant": given by
+        hand; "auto" and "per-term": model/offset.py) and the share of active terms it was chosen for; rule None is none.
+    term_offsets
+        SHA-256 of what was subtracted from each term's bias before the constant, a vector that ``TERM_OFFSETS_FILE``
+        beside the weights holds; None is none.
     document_length, query_length
         Tokens, special ones included; None leaves it to the caller (Pyserini's defaults).
     special_tokens
@@ -34,6 +45,11 @@ class Policy:
     k: float = 1.0
     scope: str | None = None
     rescale_bias: bool = False
+    tied_before: bool | None = None
+    bias_offset: float = 0.0
+    offset_rule: str | None = None
+    target_active: float | None = None
+    term_offsets: str | None = None
     document_length: int | None = None
     query_length: int | None = None
     special_tokens: bool = True
@@ -44,13 +60,21 @@ class Policy:
         def is_int(value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool)
 
+        def is_finite(value: Any) -> bool:
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
         def is_number(value: Any) -> bool:
-            return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+            return is_finite(value) and value > 0
 
         checks = {
             "k": is_number(self.k),
             "scope": self.scope is None or self.scope in SCOPES,
             "rescale_bias": isinstance(self.rescale_bias, bool),
+            "tied_before": self.tied_before is None or isinstance(self.tied_before, bool),
+            "bias_offset": is_finite(self.bias_offset),
+            "offset_rule": self.offset_rule is None or self.offset_rule in OFFSET_RULES,
+            "target_active": self.target_active is None or (is_number(self.target_active) and self.target_active < 1),
+            "term_offsets": self.term_offsets is None or isinstance(self.term_offsets, str),
             "document_length": self.document_length is None or (is_int(self.document_length) and self.document_length > 0),
             "query_length": self.query_length is None or (is_int(self.query_length) and self.query_length > 0),
             "special_tokens": isinstance(self.special_tokens, bool),

@@ -147,6 +147,13 @@ def test_nothing_remains_of_an_output_that_was_not_finished_and_the_former_one_s
     assert (tmp_path / "embeddings.jsonl").read_text() == "former"
 
 
+def test_unfinished_output_lies_where_anserini_does_not_look(tmp_path):
+    with jsonl.VectorWriter(str(tmp_path / "e"), (0, 1), Encoder()) as writer:
+        writer.write(BATCH, ["title", "text"])
+        assert list((tmp_path / "e").iterdir()) == []
+    assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
+
+
 def test_shards_do_not_overwrite_each_other(tmp_path):
     for shard in range(2):
         with jsonl.VectorWriter(str(tmp_path), (shard, 2), Encoder()) as writer:
@@ -154,7 +161,7 @@ def test_shards_do_not_overwrite_each_other(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [f"embeddings.shard-{n}-of-2.jsonl" for n in range(2)]
 
 
-@pytest.mark.parametrize(("present", "shards"), [("embeddings.jsonl", 2), ("embeddings.shard-0-of-3.jsonl", 2), ("other.json", 1)])
+@pytest.mark.parametrize(("present", "shards"), [("embeddings.jsonl", 2), ("embeddings.shard-0-of-3.jsonl", 2), ("notes.txt", 1), (".hidden", 1)])
 def test_folder_with_other_vectors_is_refused(tmp_path, present, shards):
     (tmp_path / present).write_text("{}")
     with pytest.raises(ConfigError, match=present):

@@ -1,0 +1,267 @@
+"""The encoder classes that Pyserini uses: texts in, impacts out, for any masked language model.
+
+``SpladeRescaledDocumentEncoder`` and ``SpladeRescaledQueryEncoder`` have the interfaces of Pyserini's ``SpladeDocumentEncoder``
+and ``SpladeQueryEncoder``, and for a checkpoint without our key in its config.json they return the same integers, with two
+exceptions: impacts of zero are left out, and an empty title or text is left out (Pyserini writes the word "None").
+
+How texts become impacts is the checkpoint's ``Policy``. A length that somebody typed wins over it; a default that
+nobody typed does not: callers mark those ``UntypedInt`` (and an untyped device ``UntypedStr``).
+
+Importing this module imports pyserini, which starts a JVM.
+
+Letters: B texts, L positions, V vocabulary.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from pyserini.encode import DocumentEncoder, QueryEncoder
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from pyserini_rescale.encode.quantize import sparse_impacts
+from pyserini_rescale.encode.terms import index_terms, special_ids
+from pyserini_rescale.errors import ConfigError, DataError, ModelError, one_line
+from pyserini_rescale.model.head import find_head, load_masked_lm, position_limit, stored_policy
+from pyserini_rescale.model.policy import Policy, split_name
+from pyserini_rescale.model.splade import micro_batches, pad, splade_vectors
+
+# Tokens in one forward pass, padding included. A CPU is fastest while activations stay in its caches; an accelerator
+# is fastest when it has much to do.
+_TOKENS_CPU = 4096
+_TOKENS_DEVICE = 2**16
+
+
+class UntypedInt(int):
+    """A number that is only a default: the checkpoint's policy goes before it."""
+
+
+class UntypedStr(str):
+    """A device that is only a default: where the machine lacks it, the CPU is used without a word."""
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device called ``name``: cpu, cuda, cuda:N or mps.
+
+    Raises ConfigError for any other name, and for one that this machine does not have, unless it is an ``UntypedStr``.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"unknown device {name!r}: use cpu, cuda, cuda:N or mps")
+    missing = None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            missing = "PyTorch sees no CUDA device here"
+        elif (device.index or 0) >= torch.cuda.device_count():
+            missing = f"PyTorch sees {torch.cuda.device_count()} CUDA devices here, counted from 0"
+    elif device.type == "mps" and not torch.backends.mps.is_available():
+        missing = "PyTorch sees no Apple GPU here"
+    if missing is None:
+        return device
+    if isinstance(name, UntypedStr):
+        return torch.device("cpu")
+    raise ConfigError(f"device {name!r} is not available: {missing}; use cpu")
+
+
+def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a folder or Hub id; raises ModelError if it has none that can be loaded."""
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise ModelError(f"no tokenizer can be loaded from {name}: {one_line(error)[:300]}") from error
+
+
+class _SpladeEncoder:
+    """What documents and queries share: the model, its terms, and token ids to impacts.
+
+    Attributes that Pyserini's own classes have too: ``model``, ``tokenizer``, ``device`` (a string). Ours: ``name``,
+    ``policy``, ``terms`` (V), ``empty_count`` (texts so far whose vector had no term left).
+    """
+
+    def _load(self, name: str, tokenizer_name: str | None, device: str, trust_remote_code: bool = False) -> None:
+        chosen = choose_device(device)
+        self.name, _ = split_name(str(name))
+        self.model = load_masked_lm(self.name, trust_remote_code=trust_remote_code).to(chosen)
+        self.tokenizer = load_tokenizer(tokenizer_name or self.name, trust_remote_code)
+        self.device = str(chosen)
+        self.policy = stored_policy(self.model) or Policy()
+        self.empty_count = 0
+        self._head = find_head(self.model)
+        self._limit = position_limit(self.model)
+        size = self._head.weight.shape[0]
+        self.terms = index_terms(self.tokenizer, size)
+        self._special = special_ids(self.tokenizer, size)
+        self._filler = self.tokenizer.pad_token_id or 0
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V: the number of terms a vector can have."""
+        return len(self.terms)
+
+    def _length(self, asked: int, stored: int | None, pairs: bool = False) -> int:
+        """Return the length to cut texts to, from the one asked for, the policy's, and what the model can take."""
+        typed = not isinstance(asked, UntypedInt)
+        length = int(asked) if typed or stored is None else stored
+        if self._limit is not None and length > self._limit:
+            if typed:
+                raise ConfigError(f"max length {length} is beyond the {self._limit} positions of {self.name}: ask for fewer")
+            length = self._limit
+        reserved = self.tokenizer.num_special_tokens_to_add(pair=pairs)
+        if length <= reserved:
+            raise ConfigError(f"max length {length} leaves no room for text beside {reserved} special tokens: ask for more")
+        return length
+
+    def _token_ids(self, texts: Any, length: int, text_pair: Any = None) -> Any:
+        return self.tokenizer(
+            texts,
+            text_pair=text_pair,
+            truncation=True,
+            max_length=length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+
+    def _impacts(self, sequences: Sequence[Sequence[int]]) -> list[dict[str, int]]:
+        """Return term -> impact for each sequence of token ids, in one forward pass."""
+        if max(map(max, sequences)) >= len(self.terms):
+            raise ModelError(f"the tokenizer gives ids beyond the {len(self.terms)} entries of {self.name}'s vocabulary")
+        ids, mask = pad(sequences, self._filler)
+        vectors = splade_vectors(self.model, self._head, ids.to(self.device), mask.to(self.device)).cpu().numpy()
+        if not self.policy.special_tokens:
+            vectors[:, self._special] = 0.0
+        pairs = sparse_impacts(vectors, self.policy.weight_range, self.policy.quant_range)
+        self.empty_count += sum(not len(numbers) for numbers, _ in pairs)
+        return [dict(zip(self.terms[numbers].tolist(), impacts.tolist())) for numbers, impacts in pairs]
+
+
+class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
+    """Documents to impacts; the class behind ``--encoder-class splade-rescaled``.
+
+    model_name: folder or Hub id of any masked language model, with or without ``splade-rescaled:`` in front.
+    tokenizer_name: where to load the tokenizer from, the model by default. prefix: put before every text, as in
+    Pyserini. batch_size: texts in one forward pass at most; short texts of one ``encode`` call share passes.
+
+    Raises ModelError and ConfigError (unknown or missing device).
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        tokenizer_name: str | None = None,
+        device: str = UntypedStr("cuda:0"),
+        prefix: str | None = None,
+        batch_size: int = 64,
+        trust_remote_code: bool = False,
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ConfigError(f"batch size {batch_size!r} cannot be used: it is a whole number above 0")
+        self._load(model_name, tokenizer_name, device, trust_remote_code)
+        self.prefix = prefix
+        self.batch_size = batch_size
+
+    def encode(
+        self,
+        texts: Sequence[str | None],
+        titles: Sequence[str | None] | None = None,
+        max_length: int = UntypedInt(512),
+        add_sep: bool = False,
+        fp16: bool = False,
+        **fields: Any,
+    ) -> list[dict[str, int]]:
+        """Return term -> impact (1 or more) for each document, in order; {} where no term is left.
+
+        max_length: tokens, special ones included. add_sep: title and text as a pair, not joined by a space. fp16:
+        half precision, on CUDA only.
+
+        Raises ConfigError for options that cannot be followed, ModelError for weights that are no numbers.
+        """
+        if fields:
+            raise ConfigError(
+                f"fields {', '.join(sorted(fields))} cannot be encoded: a document is its title and text (--fields title text)"
+            )
+        precision = self._precision(fp16)
+        inputs = _join_fields([texts] if isinstance(texts, str) else texts, titles, self.prefix, add_sep)
+        length = self._length(max_length, self.policy.document_length, pairs=add_sep and titles is not None)
+        sequences = self._sequences(inputs, length)
+        result: list[dict[str, int]] = [{} for _ in sequences]
+        filled = [number for number, sequence in enumerate(sequences) if len(sequence)]
+        self.empty_count += len(sequences) - len(filled)
+        most_tokens = _TOKENS_CPU if self.device == "cpu" else _TOKENS_DEVICE
+        with precision:
+            for batch in micro_batches([len(sequences[number]) for number in filled], self.batch_size, most_tokens):
+                numbers = [filled[index] for index in batch]
+                for number, impacts in zip(numbers, self._impacts([sequences[number] for number in numbers])):
+                    result[number] = impacts
+        return result
+
+    def _precision(self, fp16: bool) -> contextlib.AbstractContextManager:
+        if not fp16:
+            return contextlib.nullcontext()
+        if not self.device.startswith("cuda"):
+            raise ConfigError(f"fp16 needs a CUDA device, and the device is {self.device}: half precision is slower there")
+        return torch.autocast("cuda", dtype=torch.float16)
+
+    def _sequences(self, inputs: list[str | tuple[str, str]], length: int) -> list[list[int]]:
+        """Return the token ids of every input; a pair (title, text) becomes one sequence with a separator."""
+        sequences: list[list[int]] = [[] for _ in inputs]
+        single = [number for number, value in enumerate(inputs) if isinstance(value, str)]
+        paired = [number for number, value in enumerate(inputs) if not isinstance(value, str)]
+        if single:
+            for number, ids in zip(single, self._token_ids([inputs[number] for number in single], length)):
+                sequences[number] = ids
+        if paired:
+            titles, texts = ([inputs[number][part] for number in paired] for part in (0, 1))
+            for number, ids in zip(paired, self._token_ids(titles, length, texts)):
+                sequences[number] = ids
+        return sequences
+
+
+def _join_fields(
+    texts: Sequence[str | None], titles: Sequence[str | None] | None, prefix: str | None, add_sep: bool
+) -> list[str | tuple[str, str]]:
+    """Return what is tokenized for each document: a string, or (title, text) with ``add_sep``; empty fields are left out."""
+    if titles is not None and len(titles) != len(texts):
+        raise DataError(f"{len(titles)} titles for {len(texts)} texts: every document has one of each, or an empty one")
+    inputs: list[str | tuple[str, str]] = []
+    for number, text in enumerate(texts):
+        title = titles[number] if titles is not None else None
+        for value in (title, text):
+            if value is not None and not isinstance(value, str):
+                raise DataError(f"document {number} of the batch has a {type(value).__name__} where text is expected: {value!r:.60}")
+        if prefix is not None:
+            text = f"{prefix} {text}" if text else prefix
+        if title and text:
+            inputs.append((title, text) if add_sep else f"{title} {text}")
+        else:
+            inputs.append(title or text or "")
+    return inputs
+
+
+class SpladeRescaledQueryEncoder(_SpladeEncoder, QueryEncoder):
+    """Queries to impacts; what ``--encoder MODEL`` becomes in ``pyserini.search.lucene --impact``.
+
+    Raises ModelError and ConfigError (unknown or missing device).
+    """
+
+    def __init__(self, model_name_or_path: str, tokenizer_name: str | None = None, device: str = "cpu") -> None:
+        super().__init__()
+        self._load(model_name_or_path, tokenizer_name, device)
+        self.has_model = True
+
+    def encode(self, text: str, max_length: int = UntypedInt(256), **kwargs: Any) -> dict[str, int]:
+        """Return term -> impact (1 or more) of one query; {} where no term is left.
+
+        max_length: tokens, special ones included. Other keywords are ignored, as Pyserini's classes do.
+        """
+        if not isinstance(text, str):
+            raise DataError(f"a query is a string, not a {type(text).__name__}")
+        ids = self._token_ids(text, self._length(max_length, self.policy.query_length))
+        if not ids:
+            self.empty_count += 1
+            return {}
+        return self._impacts([ids])[0]
