@@ -277,7 +277,7 @@ def _ir_datasets_errors(name: str) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:  # requests' errors are OSErrors
         reason = one_line(error)
-        reason = reason if len(reason) < 200 else reason[:200] + "..."
+        reason = reason if len(reason) < 120 else reason[:120] + "..."
         raise DataError(f"ir_datasets cannot provide {name} ({reason}): without internet, {_hint()}") from None
 
 

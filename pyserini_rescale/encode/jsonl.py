@@ -155,6 +155,7 @@ class VectorWriter:
         self.count = 0
 
     def __enter__(self) -> "VectorWriter":
+        self.made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
         # Anserini indexes every file of the folder, hidden ones and those of any ending too. So an unfinished one lies
         # beside the folder, unless that is on another disk (a mounted volume), where a rename could not move it.
@@ -179,6 +180,9 @@ class VectorWriter:
                 os.replace(self.unfinished, self.path)
         finally:
             self.unfinished.unlink(missing_ok=True)
+            if not self.path.exists():
+                for folder in self.made:
+                    folder.rmdir()
         if kind is None:
             empty = self.encoder.empty_count
             note = f", {empty:,} of them empty (Anserini does not index those)" if empty else ""

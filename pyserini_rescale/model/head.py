@@ -13,7 +13,6 @@ import inspect
 import json
 import math
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -35,14 +33,9 @@ from transformers import (
 )
 
 from pyserini_rescale.errors import ConfigError, ModelError, one_line
+from pyserini_rescale.model import term_offsets
 from pyserini_rescale.model.backbones import Backbone, backbone_for
 from pyserini_rescale.model.policy import KEY, SCOPES, Policy, split_name
-
-# What transformers, safetensors and torch raise for a folder, config or weight file that they cannot use.
-_LOAD_ERRORS = (
-    OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, EOFError, IndexError,
-    pickle.UnpicklingError, SafetensorError,
-)  # fmt: skip
 
 # Largest difference of logits after a reload, relative to the largest logit: float32 on a CPU is repeatable to about
 # 1e-6; half precision and accelerators are not, and still far from what a lost rescale or bias would do.
@@ -99,13 +92,17 @@ def bypassed(projection: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' load report to itself: what matters in it becomes one line of ours."""
-    verbosity = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
+    """Keep transformers' load report and progress bars to itself: what matters in them becomes one line of ours."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
     try:
         yield
     finally:
-        transformers.utils.logging.set_verbosity(verbosity)
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def load_masked_lm(name: str, *, trust_remote_code: bool = False, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
@@ -120,7 +117,7 @@ def load_masked_lm(name: str, *, trust_remote_code: bool = False, dtype: torch.d
     try:
         with _quiet():
             config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except _LOAD_ERRORS as error:
+    except Exception as error:  # transformers, the Hub's client and remote code each raise types of their own
         raise ModelError(_load_message(name, error)) from error
     _check_is_masked_lm(name, config)
     try:
@@ -128,7 +125,7 @@ def load_masked_lm(name: str, *, trust_remote_code: bool = False, dtype: torch.d
             model, info = AutoModelForMaskedLM.from_pretrained(
                 name, config=config, dtype=dtype, trust_remote_code=trust_remote_code, output_loading_info=True
             )
-    except _LOAD_ERRORS as error:
+    except Exception as error:  # the same, and safetensors and pickle
         raise ModelError(f"the weights of {name} cannot be loaded: {_short(error)}") from error
     model.eval()
     _settle_bias(name, model, set(info["missing_keys"]))
@@ -139,18 +136,21 @@ def load_masked_lm(name: str, *, trust_remote_code: bool = False, dtype: torch.d
         find_head(model)
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from error.__cause__
+    term_offsets.attach(model, term_offsets.read(name, stored_policy(model)))
     return model
 
 
 def _check_folder(name: str) -> None:
     """Refuse what is plainly no model before transformers takes the name for one of the Hub's."""
     folder = Path(name)
+    if not name:
+        raise ModelError("the name of the model is empty")
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise ModelError(f"{name} holds no config.json: it is not the folder of a Hugging Face model")
     elif folder.exists():
         raise ModelError(f"{name} is a file: name the folder that holds config.json")
-    elif not name or name.count("/") > 1 or name.startswith((".", "~", "/")) or name.endswith("/"):
+    elif name.count("/") > 1 or name.startswith((".", "~", "/")) or name.endswith("/"):
         raise ModelError(f"there is no model folder {name!r}")
 
 
@@ -183,7 +183,7 @@ def _settle_bias(name: str, model: PreTrainedModel, missing: set[str]) -> None:
                 missing.discard(own)
             elif twin in missing and own not in missing:
                 missing.discard(twin)
-        _separate_twin(model, row)
+        separate_twin(model, row)
     if missing:
         raise ModelError(
             f"{name} lacks weights of a masked language model, which transformers would fill with random numbers: "
@@ -191,7 +191,7 @@ def _settle_bias(name: str, model: PreTrainedModel, missing: set[str]) -> None:
         )
 
 
-def _separate_twin(model: PreTrainedModel, row: Backbone) -> None:
+def separate_twin(model: PreTrainedModel, row: Backbone) -> None:
     """In an untied model, make the second copy of the bias follow the first: own storage, equal values, not trained.
 
     Own storage, so that any ``save_pretrained`` writes both names (one shared tensor is written under one name, which
@@ -250,7 +250,7 @@ def _probe(model: PreTrainedModel, projection: nn.Linear) -> None:
             expected = nn.functional.linear(seen[0], projection.weight, projection.bias) if calls == 1 else None
             with bypassed(projection):
                 bypass = model(**batch).logits
-    except _LOAD_ERRORS as error:
+    except Exception as error:  # whatever a model that we do not know may raise
         raise ModelError(f"{kind} cannot be run on token ids and an attention mask alone: {_short(error)}") from error
     finally:
         hook.remove()
@@ -277,6 +277,12 @@ def _probe_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
 
 
+def probe_ids(model: PreTrainedModel) -> list[list[int]]:
+    """Return the fixed small input of ``_probe_batch`` as two lists of token ids, without the padding."""
+    batch = _probe_batch(model)
+    return [ids[mask.bool()].tolist() for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
+
+
 def position_limit(model: PreTrainedModel) -> int | None:
     """Return the longest input of ``model`` in tokens, special ones included; None if the config names no limit.
 
@@ -300,6 +306,12 @@ def stored_policy(model: PreTrainedModel) -> Policy | None:
     return Policy.from_config({KEY: getattr(model.config, KEY, None)})
 
 
+def check_factor(k: float) -> None:
+    """Raise ConfigError unless ``k`` is a number that a head can be divided by."""
+    if isinstance(k, bool) or not isinstance(k, (int, float)) or not math.isfinite(k) or k <= 0:
+        raise ConfigError(f"k = {k!r} cannot be used: a rescale factor is a finite number above 0")
+
+
 def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", rescale_bias: bool = False) -> Policy:
     """Divide the MLM head by ``k``, in place and once; return the policy that is now recorded in ``model.config``.
 
@@ -320,8 +332,7 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
     Raises ConfigError for a k or scope that means nothing, ModelError if this model was rescaled before, or if the scope
     cannot be done with it; nothing is changed then.
     """
-    if isinstance(k, bool) or not isinstance(k, (int, float)) or not math.isfinite(k) or k <= 0:
-        raise ConfigError(f"k = {k!r} cannot be used: a rescale factor is a finite number above 0")
+    check_factor(k)
     if scope not in SCOPES:
         raise ConfigError(f"scope {scope!r} is unknown: use one of {', '.join(SCOPES)}")
     policy = stored_policy(model) or Policy()
@@ -329,6 +340,8 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
         raise ModelError(
             f"this model was rescaled before (k = {policy.k:g}, scope {policy.scope}): start from the original checkpoint"
         )
+    if policy.offset_rule is not None:
+        raise ModelError("this model has a bias offset, measured before any rescale: start from the original checkpoint")
     head = find_head(model)
     kind = type(model).__name__
     if scope != "untied" and not head.tied:
@@ -341,6 +354,7 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
     if rescale_bias and head.bias is None:
         raise ModelError(f"the head of {kind} has no bias to rescale")
 
+    tied_before = head.tied
     with torch.no_grad():
         if rescale_bias:
             head.bias.div_(k)
@@ -348,8 +362,10 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
             _untie(model, head)
         head.weight.div_(k)
         if scope == "balanced":
-            _balance(model, head.backbone, k)
-    policy = dataclasses.replace(policy, k=float(k), scope=scope, rescale_bias=rescale_bias)
+            balance(model, head.backbone, k)
+    policy = dataclasses.replace(
+        policy, k=float(k), scope=scope, rescale_bias=rescale_bias, tied_before=tied_before
+    )
     setattr(model.config, KEY, policy.to_dict())
     return policy
 
@@ -361,14 +377,25 @@ def _untie(model: PreTrainedModel, head: Head) -> None:
     if head.bias is not None:
         head.projection.bias = nn.Parameter(head.bias.detach().clone(), requires_grad=head.bias.requires_grad)
     if head.backbone is not None:
-        _separate_twin(model, head.backbone)
+        separate_twin(model, head.backbone)
     model.config.tie_word_embeddings = False
     known = getattr(model, "all_tied_weights_keys", None)  # 5.x: what a later save takes for tied
     if known is not None:
         model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
 
 
-def _balance(model: PreTrainedModel, row: Backbone, k: float) -> None:
+def retie(model: PreTrainedModel, head: Head) -> None:
+    """Let head and input embedding share the embedding's matrix again, and the bias its one parameter."""
+    trained = head.bias is not None and head.bias.requires_grad
+    if head.backbone is not None:
+        separate_twin(model, head.backbone)  # transformers ties the bias to its twin, so the twin has to be right
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    if head.bias is not None:
+        head.bias.requires_grad_(trained)
+
+
+def balance(model: PreTrainedModel, row: Backbone, k: float) -> None:
     """Divide what is summed with the word embedding by k, and the LayerNorm's eps by k^2."""
     for path in row.summed:
         parent, _, attribute = path.rpartition(".")
@@ -385,6 +412,14 @@ def _balance(model: PreTrainedModel, row: Backbone, k: float) -> None:
     setattr(model.config, row.eps_key, after)
 
 
+def check_output_folder(folder: str | os.PathLike) -> Path:
+    """Return the absolute path of a folder that a model can be saved to; raises ConfigError if anything is in its place."""
+    path = Path(os.path.abspath(folder))
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} exists and is not an empty folder: name a new one, or remove it first")
+    return path
+
+
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: str | os.PathLike) -> None:
     """Write ``model`` and ``tokenizer`` to ``folder`` so that plain transformers reads back exactly this model.
 
@@ -395,13 +430,11 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     Raises ConfigError if ``folder`` is a file or holds anything, ModelError if the reload gives other logits or
     other token ids, or if writing fails.
     """
-    folder = Path(os.path.abspath(folder))
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} exists and is not an empty folder: name a new one, or remove it first")
+    folder = check_output_folder(folder)
     head = find_head(model)
     if head.backbone is not None:
         with torch.no_grad():
-            _separate_twin(model, head.backbone)
+            separate_twin(model, head.backbone)
     if bool(getattr(model.config, "tie_word_embeddings", False)) != head.tied:
         model.config.tie_word_embeddings = head.tied
     request, logits = _reference(model, tokenizer)
@@ -412,13 +445,14 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
             model.save_pretrained(draft)
             if tokenizer is not None:
                 tokenizer.save_pretrained(draft)
+        term_offsets.write(model, draft)
         _compare_reload(draft, request, logits, _tolerance(model), tokenizer)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
     except ModelError:
         raise
-    except _LOAD_ERRORS as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"the model cannot be written to {folder}: {_short(error)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)

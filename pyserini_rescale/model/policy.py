@@ -18,6 +18,8 @@ PREFIX = "splade-rescaled:"
 SCOPES = ("shared", "balanced", "untied")
 OFFSET_RULES = ("constant", "auto", "per-term")
 TERM_OFFSETS_FILE = "term_offsets.safetensors"
+TARGET_ACTIVE = 0.015
+"""Share of the vocabulary that an offset leaves active per document when nothing else is said."""
 
 
 @dataclasses.dataclass(frozen=True)

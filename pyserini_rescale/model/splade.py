@@ -19,9 +19,10 @@ from transformers import PreTrainedModel
 
 from pyserini_rescale.model.head import Head, bypassed
 
-# Logits held at a time. On a CPU 2^19 float32 are 2 MiB, near the L2 caches of a few cores: measured on an AMD EPYC (two
-# threads, d = 128 and 768) 2^18 to 2^20 differ by less than a tenth. An accelerator wants large blocks instead.
-_CELLS_CPU = 2**19
+# Logits held at a time. On a CPU 2^18 float32 are 1 MiB, about the L2 caches of two cores: measured on an AMD EPYC with
+# d = 128, 2^17 and 2^18 run within a few per cent of each other and 2^20 is a third slower; with d = 768 all are equal.
+# An accelerator wants large blocks instead.
+_CELLS_CPU = 2**18
 _CELLS_DEVICE = 2**26
 
 # Tokens multiplied at once on a CPU: short texts share one pass over the weights, long ones go alone.

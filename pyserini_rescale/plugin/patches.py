@@ -306,17 +306,34 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
         warn(f"{name} is not as we know it ({type(error).__name__}: {one_line(error)}): it may not know {ENCODER_CLASS}")
     try:
         exec(block, namespace)
+        return
+    except SystemExit as error:
+        if error.code or namespace.get("searcher", True) is not None or not command.is_for_us(namespace):
+            raise
+        failure: BaseException = ValueError("no searcher")  # Pyserini leaves with status 0 then
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get(DEBUG_SWITCH) or not (isinstance(error, RescaleError) or command.is_for_us(namespace)):
             raise
-        if isinstance(error, RescaleError):
-            message, status = one_line(error), error.exit_code
-        elif isinstance(error, KeyboardInterrupt):
-            message, status = "interrupted", 130
-        else:
-            message, status = f"{type(error).__name__}: {one_line(error)} ({DEBUG_SWITCH}=1 shows where)", 1
-        print(f"error: {message}", file=sys.stderr)
-        sys.exit(status)
+        failure = error
+    if isinstance(failure, RescaleError):
+        message, status = one_line(failure), failure.exit_code
+    elif isinstance(failure, KeyboardInterrupt):
+        message, status = "interrupted", 130
+    elif missing := _missing_input(namespace.get("args")):
+        message, status = f"{missing}: no such path, and no name that Pyserini knows or can look up ({one_line(failure)})", 2
+    else:
+        message, status = f"{type(failure).__name__}: {one_line(failure)} ({DEBUG_SWITCH}=1 shows where)", 1
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _missing_input(args: object) -> str | None:
+    """Return the first of --topics and --index that names nothing on this machine: what fails then is a download."""
+    for option in ("topics", "index"):
+        value = getattr(args, option, None)
+        if isinstance(value, str) and not os.path.exists(value):
+            return f"--{option} {value}"
+    return None
 
 
 def _untyped_defaults(options: Mapping[str, type], choices: Mapping[str, str] = {}) -> types.ModuleType:
@@ -382,17 +399,6 @@ class _EncodeCommand:
             return encoder
 
         namespace["init_encoder"] = init_encoder
-        parse = namespace["parse_args"]
-
-        @functools.wraps(parse)
-        def parse_args(*given: Any) -> argparse.Namespace:
-            args = parse(*given)
-            missing = [name for name in ("input", "output", "encoder") if getattr(args, name) is None]
-            if missing and ENCODER_CLASS in sys.argv:
-                raise ConfigError(f"the part `{missing[0]}` is missing: pyserini.encode input ... output ... encoder ...")
-            return args
-
-        namespace["parse_args"] = parse_args
 
 
 class _EncodeQueryCommand:

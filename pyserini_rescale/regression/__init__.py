@@ -1,1 +1,1 @@
-"""Regressions: from one YAML to encode, index, search and a verdict."""
+"""Regressions: one model on one collection, from YAML to verdict. Encoding, indexing and searching are command lines."""

@@ -1,0 +1,118 @@
+"""Measures of a run against qrels, as trec_eval computes them (with -c), for any name that ir_measures knows.
+
+Two conventions, applied once and for every measure alike:
+
+* Every judged query counts; one that the run does not hold scores 0 (trec_eval -c; pitfall H17).
+* Documents are ranked by score as a 32-bit float, descending; ties by document id as a string, descending. That is
+  trec_eval's rule, whatever the rank column says. ir_measures leaves ties to the tool behind each measure, and the one
+  behind RR@k resolves them the other way round; so ties are resolved here, before ir_measures sees the run.
+
+Pyserini breaks ties by document id ascending, and impacts are integers that tie often (H16): a reader of the rank column
+gets another reciprocal rank than trec_eval. ``by_rank`` gives that figure, to be shown beside the first where they differ.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pyserini_rescale.collections import read_lines
+from pyserini_rescale.errors import ConfigError, DataError
+
+Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
+
+
+class Hit(NamedTuple):
+    """One line of a run, beside its query."""
+
+    document: str
+    rank: int
+    score: float
+
+
+Run = dict[str, list[Hit]]  # query id -> hits in the order of the file
+
+
+def read_qrels(path: Path) -> Qrels:
+    """Read TREC qrels: query id, unused, document id, grade, separated by white space."""
+    qrels: Qrels = {}
+    for where, line in read_lines(path):
+        columns = line.split()
+        if len(columns) != 4 or not re.fullmatch(r"[+-]?[0-9]+", columns[3]):
+            raise DataError(f"{where} is not `query 0 document grade`: {line[:80]!r}")
+        query, _, document, grade = columns
+        if document in qrels.setdefault(query, {}):
+            raise DataError(f"{where} judges query {query}, document {document} for a second time")
+        qrels[query][document] = int(grade)
+    if not qrels:
+        raise DataError(f"{path} holds no judgement")
+    return qrels
+
+
+def read_run(path: Path) -> Run:
+    """Read a TREC run: query id, Q0, document id, rank, score, tag. An empty file is a run without hits."""
+    run: Run = {}
+    seen: set[tuple[str, str]] = set()
+    for where, line in read_lines(path):
+        columns = line.split()
+        try:
+            query, _, document, rank, score, _ = columns
+            hit = Hit(document, int(rank), float(score))
+        except ValueError:
+            raise DataError(f"{where} is not `query Q0 document rank score tag`: {line[:80]!r}") from None
+        if hit.score != hit.score:
+            raise DataError(f"{where}: the score is not a number")
+        if (query, document) in seen:
+            raise DataError(f"{where} names document {document} for a second time for query {query}")
+        seen.add((query, document))
+        run.setdefault(query, []).append(hit)
+    return run
+
+
+def ranked(hits: Iterable[Hit]) -> list[str]:
+    """Return the document ids in trec_eval's order."""
+
+    def as_float32(score: float) -> float:
+        try:
+            return struct.unpack("f", struct.pack("f", score))[0]
+        except OverflowError:
+            return float("inf") if score > 0 else float("-inf")
+
+    by_id = sorted(hits, key=lambda hit: hit.document, reverse=True)
+    return [hit.document for hit in sorted(by_id, key=lambda hit: -as_float32(hit.score))]
+
+
+def ranked_by_rank(hits: Iterable[Hit]) -> list[str]:
+    """Return the document ids in the order of the rank column."""
+    return [hit.document for hit in sorted(hits, key=lambda hit: hit.rank)]
+
+
+def evaluate(names: Iterable[str], qrels: Qrels, run: Run) -> dict[str, float]:
+    """Return name -> mean over all judged queries, for measures named as in ir_measures (nDCG@10, RR@10, R@100)."""
+    return _evaluate(names, qrels, {query: ranked(hits) for query, hits in run.items()})
+
+
+def by_rank(names: Iterable[str], qrels: Qrels, run: Run) -> dict[str, float]:
+    """Return what ``evaluate`` does, for a reader that trusts the rank column."""
+    return _evaluate(names, qrels, {query: ranked_by_rank(hits) for query, hits in run.items()})
+
+
+def _evaluate(names: Iterable[str], qrels: Qrels, rankings: Mapping[str, list[str]]) -> dict[str, float]:
+    import ir_measures
+
+    names = list(names)
+    try:
+        parsed = {name: ir_measures.parse_measure(name) for name in names}
+    except (NameError, ValueError, TypeError) as error:
+        raise ConfigError(f"not a measure of ir_measures: {error}") from None
+    # Grades below 0 are not relevant, and libraries differ on them; 0 is the same to trec_eval.
+    judged = {query: {name: max(grade, 0) for name, grade in lines.items()} for query, lines in qrels.items()}
+    # Scores that cannot tie: minus the position.
+    scored = {
+        query: {document: -float(position) for position, document in enumerate(ranking)}
+        for query, ranking in rankings.items()
+        if query in judged
+    }
+    values = ir_measures.calc_aggregate(list(parsed.values()), judged, scored)
+    return {name: float(values[measure]) for name, measure in parsed.items()}

@@ -1,0 +1,411 @@
+"""Stages: commands that are executed, printed and recorded as one and the same argument list.
+
+A stage reads inputs and writes one output, a file or a folder. While it runs the output has another name (``.partial``),
+so that what carries the final name is whole. Afterwards a record (records/STAGE.json) holds the stage's fingerprint: a
+hash of the command with paths made relative, of the checksums of its inputs, and of the versions that matter. A stage is
+up to date, and skipped, when its fingerprint is the recorded one and its output is still what it wrote.
+
+Everything a stage prints goes to logs/STAGE.log. Commands are argument lists; no shell reads them.
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyserini_rescale
+from pyserini_rescale.errors import StageError, one_line
+
+VERSIONED = ("pyserini", "torch", "transformers", "tokenizers")
+# Our own sources that decide what a stage writes: a changed checkout is not up to date though its version is.
+_SOURCES = ("collections.py", "encode", "model", "plugin", "regression/index_stats.py")
+_HOW = ("--threads", "--device")
+_SECONDS_BETWEEN_LINES = 30  # progress where there is no terminal
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One command. ``argv[0]`` is ``python``, whichever interpreter runs us; ``output`` and paths below the work folder
+    occur in it as they stand here. ``inputs`` are files and folders that decide the result."""
+
+    name: str
+    argv: tuple[str, ...]
+    inputs: tuple[Path, ...]
+    output: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Workplace:
+    """Where stages run: ``work`` holds records/ and logs/; ``roots`` maps labels to what a fingerprint writes as such
+    (folders, or the id of a model or collection), so that the same work elsewhere has the same fingerprint."""
+
+    work: Path
+    roots: Mapping[str, Path | str]
+
+    def log(self, name: str) -> Path:
+        return self.work / "logs" / f"{name}.log"
+
+    def record(self, name: str) -> Path:
+        return self.work / "records" / f"{name}.json"
+
+
+def shell_form(argv: tuple[str, ...] | list[str]) -> str:
+    """Return a command as one would type it."""
+    return shlex.join(argv)
+
+
+# Fingerprints
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide what a stage writes; of ours, the sources' hash too."""
+    found = {}
+    for name in VERSIONED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    package = Path(pyserini_rescale.__file__).parent
+    digest = hashlib.sha256()
+    for source in _SOURCES:
+        path = package / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(f"{file.relative_to(package).as_posix()}\0".encode() + file.read_bytes())
+    found["pyserini-rescale"] = f"{pyserini_rescale.__version__} ({digest.hexdigest()[:12]})"
+    return found
+
+
+def checksum(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return {"sha256", "files"} of a file or folder; ``files`` maps relative names to [size, mtime_ns, sha256].
+
+    A file whose size and time of change are those in ``known`` (an earlier result) is not read again.
+    Lucene's lock file, which every reader touches, is left out.
+    """
+    before = (known or {}).get("files", {})
+    files = {}
+    members = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    for member in members:
+        name = member.relative_to(path).as_posix() if member != path else "."
+        if member.name == "write.lock":
+            continue
+        stat = member.stat()
+        old = before.get(name)
+        if old is not None and old[:2] == [stat.st_size, stat.st_mtime_ns]:
+            files[name] = old
+        else:
+            with open(member, "rb") as stream:
+                files[name] = [stat.st_size, stat.st_mtime_ns, hashlib.file_digest(stream, "sha256").hexdigest()]
+    whole = hashlib.sha256("".join(f"{name}\0{entry[2]}\n" for name, entry in files.items()).encode())
+    return {"sha256": whole.hexdigest(), "files": files}
+
+
+def normalised(argv: tuple[str, ...], roots: Mapping[str, Path | str]) -> list[str]:
+    """Return ``argv`` with what ``roots`` names replaced by its label, and without what decides only how fast it goes."""
+    kept = [token for token, before in zip(argv, ("", *argv)) if not {token, before} & set(_HOW)]
+    return [_with_label(token, roots) for token in kept]
+
+
+def _with_label(token: str, roots: Mapping[str, Path | str]) -> str:
+    prefix, colon, rest = token.rpartition(":")
+    for label, root in roots.items():
+        for head, candidate in (("", token), (prefix + colon, rest)):
+            if candidate == str(root):
+                return head + label
+            path, folder = Path(candidate), Path(root)
+            if folder in path.parents:
+                return f"{head}{label}/{path.relative_to(folder).as_posix()}"
+    return token
+
+
+def _fingerprint(stage: Stage, place: Workplace, inputs: Mapping[str, Any]) -> str:
+    content = {
+        "argv": normalised(stage.argv, place.roots),
+        "inputs": {label: entry["sha256"] for label, entry in inputs.items()},
+        "versions": versions(),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _checksums(stage: Stage, place: Workplace, record: Mapping[str, Any]) -> dict[str, Any]:
+    known = record.get("inputs", {})
+    found = {}
+    for path in stage.inputs:
+        if not path.exists():
+            raise StageError(f"stage {stage.name} needs {path}, which does not exist: run the stages before it first")
+        label = _with_label(str(path), place.roots)
+        found[label] = checksum(path, known.get(label))
+    return found
+
+
+def read_record(place: Workplace, name: str) -> dict[str, Any]:
+    """Return what was recorded of a stage; {} where nothing usable was."""
+    try:
+        record = json.loads(place.record(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def why_stale(stage: Stage, place: Workplace) -> str | None:
+    """Return why the stage has to run, or None if it is up to date."""
+    if not stage.output.exists():
+        return "not run yet"
+    record = read_record(place, stage.name)
+    if not record:
+        return "no record of it"
+    reasons = broken(stage, place)
+    if reasons:
+        return reasons[0]
+    try:
+        inputs = _checksums(stage, place, record)
+    except StageError:
+        return "its input is missing"
+    for label, entry in inputs.items():
+        if record["inputs"].get(label, {}).get("sha256") != entry["sha256"]:
+            return f"{label} has changed"
+    changed = other_versions(place, stage.name)
+    if changed:
+        return ", ".join(changed)
+    return None if record.get("fingerprint") == _fingerprint(stage, place, inputs) else "another fingerprint"
+
+
+def broken(stage: Stage, place: Workplace) -> list[str]:
+    """Return how what lies in the work folder contradicts the stage's record; [] where there is no record.
+
+    It looks at the command, the output and those inputs that lie in the work folder: enough to judge a run that was made
+    on another machine.
+    """
+    record = read_record(place, stage.name)
+    if not record:
+        return []
+    found = []
+    if record.get("argv") != normalised(stage.argv, place.roots):
+        found.append("it was made by another command")
+    if stage.output.exists():
+        now = checksum(stage.output, record.get("output"))
+        if now["sha256"] != record.get("output", {}).get("sha256"):
+            found.append(f"{stage.output.name} is not what the stage wrote")
+    for path in stage.inputs:
+        label = _with_label(str(path), place.roots)
+        before = record.get("inputs", {}).get(label, {})
+        if place.work in path.parents and path.exists() and checksum(path, before)["sha256"] != before.get("sha256"):
+            found.append(f"{label} has changed since")
+    return found
+
+
+def other_versions(place: Workplace, name: str) -> list[str]:
+    """Return a line for each version that is not the one in the stage's record."""
+    recorded = read_record(place, name).get("versions", {})
+    return [f"{key} was {recorded.get(key)}, is {now}" for key, now in versions().items() if recorded.get(key) != now]
+
+
+# Running
+
+
+def hook_is_active() -> bool:
+    """Whether a Python started like ours knows our encoders by itself (the start-up hook, see plugin/hook.py)."""
+    code = "import sys; sys.exit(not any(getattr(f, '__name__', '') == 'PyseriniFinder' for f in sys.meta_path))"
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def executed(stage: Stage, hook: bool) -> list[str]:
+    """Return what is executed for ``stage.argv``: this interpreter, the output's name aside, and ``pyserini_rescale run``
+    in front of Pyserini's modules where the start-up hook is not active."""
+    argv = [sys.executable, *stage.argv[1:]]
+    if not hook and argv[1] == "-m" and argv[2].split(".")[0] == "pyserini":
+        argv[2:3] = ["pyserini_rescale", "run", argv[2]]
+    return [str(_aside(stage.output)) if token == str(stage.output) else token for token in argv]
+
+
+def run_stage(
+    stage: Stage, place: Workplace, *, force: bool = False, hook: bool = True, show: TextIO | None = None
+) -> dict[str, Any]:
+    """Run a stage unless it is up to date; return {"stage", "state", "seconds", "log"}, state "ran" or "up to date".
+
+    Raises StageError with the last useful line of the log and the log's path.
+    """
+    show = show or sys.stderr
+    log = place.log(stage.name)
+    reason = "forced" if force else why_stale(stage, place)
+    if reason is None:
+        seconds = read_record(place, stage.name).get("seconds", 0.0)
+        print(f"{stage.name:<12} up to date", file=show, flush=True)
+        return {"stage": stage.name, "state": "up to date", "seconds": seconds, "log": str(log)}
+    inputs = _checksums(stage, place, read_record(place, stage.name))
+    aside = _aside(stage.output)
+    for path in (place.record(stage.name), stage.output, aside):
+        _remove(path)
+    for folder in (stage.output.parent, log.parent, place.record(stage.name).parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    started = time.time()
+    status = _execute(executed(stage, hook), log, stage.name, reason, show)
+    seconds = time.time() - started
+    if status == 0 and not aside.exists():
+        raise StageError(f"stage {stage.name} ended well but wrote no {stage.output}; log: {log}")
+    if status != 0:
+        raise StageError(f"stage {stage.name} failed (status {status}): {last_useful_line(log)}; log: {log}")
+    aside.rename(stage.output)
+    record = {
+        "stage": stage.name,
+        "command": shell_form(stage.argv),
+        "argv": normalised(stage.argv, place.roots),
+        "fingerprint": _fingerprint(stage, place, inputs),
+        "inputs": inputs,
+        "output": checksum(stage.output),
+        "versions": versions(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(seconds, 2),
+    }
+    write_json(place.record(stage.name), record)
+    return {"stage": stage.name, "state": "ran", "seconds": record["seconds"], "log": str(log)}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON aside and rename."""
+    aside = _aside(path)
+    aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    os.replace(aside, path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _execute(argv: list[str], log: Path, name: str, reason: str, show: TextIO) -> int:
+    """Run a command with its output in ``log``, showing name, elapsed time and the command's own progress."""
+    terminal = show.isatty()
+    started = last = time.monotonic()
+    if not terminal:
+        print(f"{name:<12} started ({reason})", file=show, flush=True)
+    try:
+        with open(log, "wb") as stream:
+            process = subprocess.Popen(argv, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            try:
+                while True:
+                    try:
+                        status = process.wait(timeout=0.5)
+                        break
+                    except subprocess.TimeoutExpired:
+                        now = time.monotonic()
+                        if terminal or now - last >= _SECONDS_BETWEEN_LINES:
+                            _show_line(f"{name:<12} {_clock(now - started)} {progress(log)}", show, terminal)
+                            last = now
+            except BaseException:  # an interrupt: leave no process behind
+                process.terminate()
+                process.wait()
+                raise
+    except OSError as error:
+        raise StageError(f"stage {name} cannot be started: {one_line(error)}") from None
+    word = "done" if status == 0 else "failed"
+    _show_line(f"{name:<12} {_clock(time.monotonic() - started)} {word}", show, terminal, last=True)
+    return status
+
+
+def _show_line(text: str, show: TextIO, terminal: bool, last: bool = False) -> None:
+    if terminal:
+        width = shutil.get_terminal_size().columns - 1
+        print("\r" + text[:width].ljust(width), end="\n" if last else "", file=show, flush=True)
+    else:
+        print(text.rstrip(), file=show, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _tail(log: Path, size: int = 65536) -> Iterator[str]:
+    """Yield the lines at the end of a log, the last first; a progress bar's carriage returns end lines too."""
+    try:
+        with open(log, "rb") as stream:
+            stream.seek(max(0, log.stat().st_size - size))
+            text = stream.read().decode("utf-8", errors="replace")
+    except OSError:
+        return
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        if line.strip():
+            yield line.strip()
+
+
+def progress(log: Path) -> str:
+    """Return the newest progress line (tqdm's) of a log, or nothing."""
+    for line in _tail(log, 4096):
+        if re.search(r"\d+%\||\d+it \[|\[\d+:\d\d", line):
+            return re.sub(r"\|.*?\|", "", line)
+        return ""
+    return ""
+
+
+_ERROR_LINE = re.compile(r"^error:|^(Exception in thread|Caused by)|^[\w.]*(Error|Exception|Interrupt)\b.*")
+_USELESS = re.compile(r"^(at |\.\.\. \d+ more|File \"|\^+$|~)")
+
+
+def last_useful_line(log: Path) -> str:
+    """Return the line of a log that says what went wrong: the last that names an error, else the last with any text."""
+    lines = list(_tail(log))
+    for line in lines:
+        if _ERROR_LINE.match(line):
+            return line.removeprefix("error: ")[:500]
+    return next((line[:500] for line in lines if not _USELESS.match(line)), "it printed nothing")
+
+
+# What is written into results
+
+
+def environment() -> dict[str, Any]:
+    """Return versions, commit (of a checkout) and machine, for results."""
+    import platform
+
+    return {
+        "versions": {"python": platform.python_version(), **versions()},
+        "commit": _commit(),
+        "machine": {"system": platform.platform(), "processor": _processor(), "cpus": os.cpu_count()},
+    }
+
+
+def _processor() -> str:
+    import platform
+
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that this package runs from, "+changes" where it differs; None elsewhere."""
+    checkout = Path(pyserini_rescale.__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return None
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", checkout, *words], capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return commit and commit + ("+changes" if changed else "")
+
+

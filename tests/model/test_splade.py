@@ -1,0 +1,161 @@
+"""The SPLADE vector: the fused form against the plain one, and the plain one against numpy in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyserini_rescale.model import splade
+from pyserini_rescale.model.head import bypassed, find_head
+from pyserini_rescale.model.splade import max_logits, micro_batches, pad, plain_pool, splade_vectors
+from tests.model.builders import FAMILIES, PROBED, build, texts
+
+
+def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Eq. 1 and 2 in float64, text by text, over real tokens only."""
+    rows = []
+    for text, real in zip(logits.astype(np.float64), mask.astype(bool)):
+        rows.append(np.log1p(np.maximum(text[real], 0)).max(axis=0))
+    return np.array(rows)
+
+
+def random_case(lengths, d=8, size=50, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    hidden = torch.randn(*mask.shape, d, generator=generator)
+    return hidden, mask, torch.randn(size, d, generator=generator), torch.randn(size, generator=generator)
+
+
+def test_plain_pool_on_numbers_worked_out_by_hand():
+    logits = torch.tensor([[[1.0, -2.0, 0.0], [0.5, -1.0, 3.0], [9.0, 9.0, 9.0]]])
+    mask = torch.tensor([[1, 1, 0]])
+    np.testing.assert_allclose(plain_pool(logits, mask), [[np.log(2), 0, np.log(4)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("model_type", [*FAMILIES, *PROBED])
+def test_fused_equals_plain_equals_numpy(model_type):
+    model = build(model_type)
+    ids, mask = texts(model, (9, 5, 12, 1))
+    with torch.inference_mode():
+        logits = model(input_ids=ids, attention_mask=mask).logits
+    want = by_hand(logits.numpy(), mask.numpy())
+    assert (want > 0).any() and (want == 0).any()
+    np.testing.assert_allclose(plain_pool(logits, mask), want, atol=1e-6)
+    got = splade_vectors(model, find_head(model), ids, mask)
+    assert got.dtype == torch.float32 and got.shape == want.shape
+    np.testing.assert_allclose(got, want, atol=2e-6)
+
+
+@pytest.mark.parametrize("cells", [1, 300, 2**19])
+@pytest.mark.parametrize("tokens", [1, 12, 512])
+@pytest.mark.parametrize("form", ["_max_packed", "_max_padded"])
+def test_blocks_of_any_size_give_the_same(monkeypatch, cells, tokens, form):
+    monkeypatch.setattr(splade, "_CELLS_CPU", cells)
+    monkeypatch.setattr(splade, "_CELLS_DEVICE", cells)
+    monkeypatch.setattr(splade, "_TOKENS_AT_ONCE", tokens)
+    hidden, mask, weight, bias = random_case([7, 3, 0, 11, 1], size=700)
+    logits = (hidden @ weight.T + bias).masked_fill(~mask[..., None], -torch.inf)
+    got = getattr(splade, form)(hidden, mask, weight) + bias
+    torch.testing.assert_close(got, logits.amax(1), rtol=1e-5, atol=1e-5)
+
+
+def test_the_form_for_accelerators_is_what_max_logits_uses_there(monkeypatch):
+    hidden, mask, weight, bias = random_case([4, 2])
+    monkeypatch.setattr(splade, "_max_packed", splade._max_padded)
+    torch.testing.assert_close(
+        max_logits(hidden, mask, weight, bias), (hidden @ weight.T + bias).masked_fill(~mask[..., None], -torch.inf).amax(1)
+    )
+
+
+@pytest.mark.parametrize("form", ["_max_packed", "_max_padded"])
+@pytest.mark.parametrize("poison", [torch.inf, -torch.inf, torch.nan])
+def test_numbers_in_padding_are_never_seen_and_in_tokens_always(form, poison):
+    hidden, mask, weight, _ = random_case([7, 3])
+    clean = getattr(splade, form)(hidden, mask, weight)
+    dirty = hidden.clone()
+    dirty[1, 3:] = poison
+    torch.testing.assert_close(getattr(splade, form)(dirty, mask, weight), clean, rtol=0, atol=1e-6)
+    dirty[1, 0] = torch.nan
+    assert getattr(splade, form)(dirty, mask, weight)[1].isnan().all()
+    assert plain_pool(torch.full((1, 2, 3), poison), torch.tensor([[0, 0]])).eq(0).all()
+
+
+def test_a_text_without_tokens_has_no_terms():
+    hidden, mask, weight, bias = random_case([3, 0])
+    assert max_logits(hidden, mask, weight, bias)[1].eq(-torch.inf).all()
+    assert plain_pool(hidden @ weight.T + bias, mask)[1].eq(0).all()
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_padding_and_company_do_not_change_a_vector(model_type):
+    model = build(model_type)
+    head = find_head(model)
+    ids, mask = texts(model, (6, 15, 3))
+    together = splade_vectors(model, head, ids, mask)
+    for row, length in enumerate((6, 15, 3)):
+        alone = splade_vectors(model, head, ids[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=2e-6)
+
+
+def test_logits_of_all_positions_are_never_made(monkeypatch):
+    """No tensor of V columns and more than one block of rows comes out of any operation."""
+    model = build("bert")
+    ids, mask = texts(model, (16, 16, 16))
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            nonlocal largest
+            result = function(*arguments, **(named or {}))
+            if isinstance(result, torch.Tensor) and "t" != function.__name__.split(".")[0]:
+                largest = max(largest, result.numel() if model.config.vocab_size in result.shape else 0)
+            return result
+
+    monkeypatch.setattr(splade, "_TOKENS_AT_ONCE", 16)
+    with Watch():
+        splade_vectors(model, find_head(model), ids, mask)
+    size = model.config.vocab_size
+    assert 0 < largest <= size * model.config.hidden_size < 3 * 16 * size  # the weights; 16 x V for one text
+
+
+def test_the_projection_is_itself_again_after_a_failure():
+    model = build("bert")
+    projection = find_head(model).projection
+    with pytest.raises(ZeroDivisionError), bypassed(projection):
+        assert projection(torch.ones(2, 24)).shape == (2, 24)
+        raise ZeroDivisionError
+    assert projection(torch.ones(2, 24)).shape == (2, 103) and "forward" not in projection.__dict__
+    projection.forward = replaced = lambda hidden: hidden + 1  # as accelerate's hooks do
+    with bypassed(projection):
+        pass
+    assert projection.forward is replaced
+
+
+def test_half_precision_models_give_float32_vectors():
+    model = build("bert").to(torch.bfloat16)
+    ids, mask = texts(model, (6, 4))
+    with torch.inference_mode():
+        want = plain_pool(model(input_ids=ids, attention_mask=mask).logits, mask)
+    got = splade_vectors(model, find_head(model), ids, mask)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_micro_batches_hold_every_text_once_within_their_bounds(seed):
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, 60, size=generator.integers(0, 50)).tolist()
+    most_texts, most_tokens = int(generator.integers(1, 9)), int(generator.integers(1, 200))
+    batches = list(micro_batches(lengths, most_texts, most_tokens))
+    assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert 1 <= len(batch) <= most_texts
+        assert len(batch) == 1 or len(batch) * max(lengths[number] for number in batch) <= most_tokens
+    flat = [lengths[number] for batch in batches for number in batch]
+    assert flat == sorted(flat, reverse=True)
+
+
+def test_pad_fills_on_the_right():
+    ids, mask = pad([[5, 6, 7], [8], [9, 10]], 1)
+    assert ids.tolist() == [[5, 6, 7], [8, 1, 1], [9, 10, 1]]
+    assert mask.tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+    assert ids.dtype == mask.dtype == torch.int64
