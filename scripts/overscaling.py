@@ -6,7 +6,8 @@
 
 Without --model: random models of every backbone of arXiv 2606.18811 at their published width, LayerNorm eps and mean row
 norm (Table 1), two layers deep, 300 entries of vocabulary, seed 0. Position and token type embeddings are at the
-initialisation of the published models (normal, 0.02). Depth and training change what the layers make of a moved
+initialisation of the published models (normal, 0.02); GTE has one token type (without any, nothing is added, and shared is
+balanced). Depth and training change what the layers make of a moved
 input; the input itself, after the first LayerNorm, depends on the published numbers alone.
 
 With --model: the checkpoint as it is, on the built-in texts, and what its SPLADE vectors become.
@@ -51,7 +52,7 @@ PUBLISHED = {
     "BERT-base": Published("bert", 1.401, 1e-12, "BertConfig", _common(layer_norm_eps=1e-12)),
     "DistilBERT-base": Published("distilbert", 1.660, 1e-12, "DistilBertConfig", _DISTILBERT),
     "ALBERT-base": Published("albert", 0.407, 1e-12, "AlbertConfig", _common(embedding_size=128, layer_norm_eps=1e-12)),
-    "GTE-MLM-base": Published("gte", 1.278, 1e-12, "GteConfig", _common(layer_norm_eps=1e-12)),
+    "GTE-MLM-base": Published("gte", 1.278, 1e-12, "GteConfig", _common(layer_norm_eps=1e-12, type_vocab_size=1)),
     "RoBERTa-base": Published("roberta", 3.645, 1e-5, "RobertaConfig", _common(**_ROBERTA)),
     "ModernBERT-base": Published("modernbert", 2.553, 1e-5, "ModernBertConfig", _common(**_MODERNBERT)),
     "Ettin-encoder-150m": Published("modernbert", 2.628, 1e-5, "ModernBertConfig", _common(**_MODERNBERT)),

@@ -4,27 +4,29 @@
 #   bash scripts/setup.sh                    .venv with the preferred Python and today's packages
 #   bash scripts/setup.sh --python 3.11      .venv-3.11 with that Python
 #   bash scripts/setup.sh --test             with pytest, and the exact versions that the tests are run with
+#   bash scripts/setup.sh --which            only say which Python would be taken
 #   PYTHON=/path/to/python bash scripts/setup.sh
 #
 # Can be run again: what is up to date is left alone. The last line of its output names the environment.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-wanted="" mode=user
+wanted="" mode=user which=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --python) [ $# -ge 2 ] || { echo "error: --python needs a version, for example 3.12" >&2; exit 2; }; wanted="$2"; shift 2 ;;
     --test) mode=test; shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --which) which=yes; shift ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "error: unknown option $1; see bash scripts/setup.sh --help" >&2; exit 2 ;;
   esac
 done
 venv=".venv${wanted:+-$wanted}"
 
 usable() { # Is $1 a Python of version $2 (or any from 3.11 when empty) that starts and can make an environment?
-  "$1" -c 'import sys, venv
+  [ "$("$1" -c 'import sys, venv
 found = sys.version_info[:2]
-sys.exit(not (found >= (3, 11) and sys.argv[1] in ("", "%d.%d" % found)))' "$2" > /dev/null 2>&1
+print(found >= (3, 11) and sys.argv[1] in ("", "%d.%d" % found))' "$2" 2> /dev/null)" = True ]
 }
 
 find_python() {
@@ -46,6 +48,11 @@ find_python() {
   echo "error: no Python ${wanted:-3.11 or later} was found on PATH or under pyenv; PYTHON=/path/to/python names one" >&2
   return 2
 }
+
+if [ -n "$which" ]; then
+  find_python
+  exit
+fi
 
 if [ -x "$venv/bin/python" ] && usable "$venv/bin/python" "$wanted"; then
   echo "Using $venv: $("$venv/bin/python" --version)"
