@@ -4,12 +4,14 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyserini_rescale.cli.tables import aligned, number
 from pyserini_rescale.errors import ConfigError, StageError, one_line
 from pyserini_rescale.regression import runner, spec
-from pyserini_rescale.regression.stages import why_stale
+from pyserini_rescale.regression.stages import shell_form, why_stale
 
 HELP = "Regressions: one model on one collection, from YAML to encode, index, search and a verdict."
 EXAMPLES = """\
@@ -103,7 +105,7 @@ def _show(plans: list[runner.Plan], as_json: bool) -> int:
             "name": plan.regression.name,
             **_spec(plan.regression),
             "places": {"collection": plan.source, "model": plan.model, "work": str(plan.place.work)},
-            "commands": runner.commands(plan).split("\n"),
+            "commands": [shell_form(stage.argv) for stage in plan.stages],
         }
         for plan in plans
     ]
@@ -132,11 +134,11 @@ def _dry_run(plans: list[runner.Plan], as_json: bool) -> int:
         return 0
     for plan, entry in zip(plans, shown, strict=True):
         print(f"# {plan.regression.name} in {plan.place.work}")
-        upstream = None
-        for stage, command in zip(entry["stages"], runner.commands(plan).split("\n"), strict=True):
-            reason = stage["would_run"] or upstream
-            upstream = reason and f"after {stage['stage']}"
-            print(f"# {stage['stage']}: {f'would run ({reason})' if reason else 'up to date'}\n{command}\n")
+        before = None
+        for stage in entry["stages"]:
+            reason = stage["would_run"] or before
+            before = reason and f"after {stage['stage']}"
+            print(f"# {stage['stage']}: {f'would run ({reason})' if reason else 'up to date'}\n{shell_form(stage['command'])}\n")
     return 0
 
 
@@ -162,7 +164,27 @@ def _judge(plans: list[runner.Plan], args: argparse.Namespace) -> int:
         results.append(result)
         if not args.json and result["verdict"] is not None:
             where = f"; result: {plan.layout.result}" if plan.layout.result.exists() else ""
-            print(f"\n{runner.table(result)}\n{name}: {result['verdict']}{where}")
+            print(f"\n{_table(result)}\n{name}: {result['verdict']}{where}")
     if args.json:
         print(json.dumps(results if len(plans) > 1 else results[0], indent=1))
     return runner.status_of(results, failures)
+
+
+def _table(result: Mapping[str, Any]) -> str:
+    """Return the figures of a result as a table, its problems and notes below."""
+    rows = [["", "published", "expected", "tolerance", "found", "difference", "verdict"]]
+    for row in result["rows"]:
+        digits = 0 if row["kind"] == "count" else 4
+        tolerance = "-" if row["tolerance"] is None else f"{row['tolerance']:,g}"
+        figures = [number(row[key], digits) for key in ("published", "expected", "found", "difference")]
+        rows.append([row["name"].replace("_", " "), *figures[:2], tolerance, *figures[2:], row["verdict"]])
+    values = {row["name"]: row["found"] for row in result["rows"]}
+    return "\n".join([
+        aligned(rows),
+        *(
+            f"{name} is {value:.4f} for a reader of the rank column, {values[name]:.4f} for trec_eval: equal scores, other order"
+            for name, value in result["by_rank"].items()
+        ),
+        *(f"problem: {line}" for line in result["problems"]),
+        *(f"note: {line}" for line in result["notes"]),
+    ])  # fmt: skip

@@ -16,17 +16,16 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from pyserini.encode import DocumentEncoder, QueryEncoder
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from pyserini_rescale.encode.quantize import sparse_impacts
 from pyserini_rescale.encode.terms import index_terms, special_ids
-from pyserini_rescale.errors import ConfigError, DataError, ModelError, one_line
+from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model.head import find_head, load_masked_lm, position_limit, stored_policy
 from pyserini_rescale.model.policy import Policy, split_name
 from pyserini_rescale.model.splade import micro_batches, pad, splade_vectors
+from pyserini_rescale.model.tokenizer import load_tokenizer
 
 # Tokens in one forward pass, padding included. A CPU is fastest while activations stay in its caches; an accelerator
 # is fastest when it has much to do.
@@ -66,14 +65,6 @@ def choose_device(name: str) -> torch.device:
     if isinstance(name, UntypedStr):
         return torch.device("cpu")
     raise ConfigError(f"device {name!r} is not available: {missing}; use cpu")
-
-
-def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a folder or Hub id; raises ModelError if it has none that can be loaded."""
-    try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
-        raise ModelError(f"no tokenizer can be loaded from {name}: {one_line(error)[:300]}") from error
 
 
 class _SpladeEncoder:

@@ -123,15 +123,21 @@ def load_masked_lm(name: str, *, trust_remote_code: bool = False, dtype: torch.d
     try:
         with _quiet():
             model, info = AutoModelForMaskedLM.from_pretrained(
-                name, config=config, dtype=dtype, trust_remote_code=trust_remote_code, output_loading_info=True
+                name,
+                config=config,
+                dtype=dtype,
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by name
             )
     except Exception as error:  # the same, and safetensors and pickle
         raise ModelError(f"the weights of {name} cannot be loaded: {_short(error)}") from error
     model.eval()
-    _settle_bias(name, model, set(info["missing_keys"]))
-    wrong = [str(key) for key in [*info.get("mismatched_keys", ()), *info.get("error_msgs", ())]]
-    if wrong:
+    mismatched = {key: (tuple(stored), tuple(wanted)) for key, stored, wanted in info["mismatched_keys"]}
+    if mismatched:
+        wrong = [f"{key} is {stored}, not {wanted}" for key, (stored, wanted) in sorted(mismatched.items())]
         raise ModelError(f"the weights of {name} do not fit its config.json: {_listed(wrong)}")
+    _settle_bias(name, model, set(info["missing_keys"]))
     try:
         find_head(model)
     except ModelError as error:
@@ -155,6 +161,8 @@ def _check_folder(name: str) -> None:
 
 
 def _load_message(name: str, error: BaseException) -> str:
+    if "trust_remote_code" in str(error):
+        return f"{name} comes with code of its own, which is run only if you say so: --trust-remote-code, trust_remote_code=True"
     if Path(name).is_dir():
         return f"config.json of {name} cannot be used: {_short(error)}"
     return f"{name} is neither a folder nor a model that can be fetched from the Hugging Face Hub: {_short(error)}"
@@ -322,8 +330,8 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
         other embeddings are added before the first LayerNorm, hidden states move.
     balanced
         ``shared``, and those other embeddings divided by k and the LayerNorm's eps by k^2, which leaves the normalised
-        sum, hence the hidden states, what they were. The eps is one key of config.json for all LayerNorms; on the
-        others the change of an eps that small is within float32 rounding.
+        sum, hence the hidden states, what they were. The eps is one key of config.json for all LayerNorms; in the others
+        the change moves an output by eps / (2 variance of the input) at most: rounding, but for inputs that hardly vary.
     untied
         Only the projection; the tie is broken, the input embedding untouched.
 
@@ -386,13 +394,13 @@ def _untie(model: PreTrainedModel, head: Head) -> None:
 
 def retie(model: PreTrainedModel, head: Head) -> None:
     """Let head and input embedding share the embedding's matrix again, and the bias its one parameter."""
-    trained = head.bias is not None and head.bias.requires_grad
-    if head.backbone is not None:
-        separate_twin(model, head.backbone)  # transformers ties the bias to its twin, so the twin has to be right
+    bias = head.bias
     model.config.tie_word_embeddings = True
     model.tie_weights()
-    if head.bias is not None:
-        head.bias.requires_grad_(trained)
+    if bias is not None:  # transformers takes the twin's values for both, which may be older
+        with torch.no_grad():
+            head.bias.copy_(bias)
+        head.bias.requires_grad_(bias.requires_grad)
 
 
 def balance(model: PreTrainedModel, row: Backbone, k: float) -> None:

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -301,44 +300,6 @@ def _stage_records(plan: Plan) -> list[dict[str, Any]]:
     kept = ("stage", "command", "fingerprint", "started", "seconds", "versions")
     records = (stage_module.read_record(plan.place, stage.name) for stage in plan.stages)
     return [{key: record.get(key) for key in kept} for record in records if record]
-
-
-# Text
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """Return the rows of a result as an aligned table, its problems and notes below."""
-    header = ["", "published", "expected", "tolerance", "found", "difference", ""]
-    lines = [header]
-    for row in result["rows"]:
-        places = 0 if row["kind"] == "count" else 4
-
-        def number(value: float | None, sign: str = "", places: int = places) -> str:
-            return "-" if value is None else f"{value:{sign}.{places}f}"
-
-        lines.append([
-            row["name"].replace("_", " "), number(row["published"]), number(row["expected"]),
-            "-" if row["tolerance"] is None else f"{row['tolerance']:g}", number(row["found"]),
-            number(row["difference"], "+"), row["verdict"],
-        ])  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "  ".join(cell.ljust(width) if place in (0, 6) else cell.rjust(width)
-                  for place, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip()
-        for line in lines
-    ]  # fmt: skip
-    values = {row["name"]: row["found"] for row in result["rows"]}
-    for name, value in result["by_rank"].items():
-        text.append(f"{name} is {value:.4f} for a reader of the rank column ({values[name]:.4f} above is trec_eval's: "
-                    f"scores tie, and the two order ties differently)")
-    text += [f"problem: {line}" for line in result["problems"]]
-    text += [f"note: {line}" for line in result["notes"]]
-    return "\n".join(text)
-
-
-def commands(plan: Plan) -> str:
-    """Return the commands of all stages as one would type them, each on its own line."""
-    return "\n".join(shlex.join(stage.argv) for stage in plan.stages)
 
 
 def status_of(results: list[Mapping[str, Any]], failed: int) -> int:

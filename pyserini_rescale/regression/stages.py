@@ -213,9 +213,9 @@ def other_versions(place: Workplace, name: str) -> list[str]:
 
 
 def hook_is_active() -> bool:
-    """Whether a Python started like ours knows our encoders by itself (the start-up hook, see plugin/hook.py)."""
-    code = "import sys; sys.exit(not any(getattr(f, '__name__', '') == 'PyseriniFinder' for f in sys.meta_path))"
-    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    """Whether a Python started like ours knows our encoders by itself (the start-up hook); PYSERINI_RESCALE_HOOK=0 says no."""
+    code = "import sys; from pyserini_rescale.plugin import hook; sys.exit(not hook.is_active())"
+    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def executed(stage: Stage, hook: bool) -> list[str]:
@@ -241,9 +241,12 @@ def run_stage(
         seconds = read_record(place, stage.name).get("seconds", 0.0)
         print(f"{stage.name:<12} up to date", file=show, flush=True)
         return {"stage": stage.name, "state": "up to date", "seconds": seconds, "log": str(log)}
-    inputs = _checksums(stage, place, read_record(place, stage.name))
+    record = read_record(place, stage.name)
+    if stage.output.exists() and not record:
+        raise StageError(f"{stage.output} exists and no stage of ours wrote it: move it away, or choose another --work")
+    inputs = _checksums(stage, place, record)
     aside = _aside(stage.output)
-    for path in (place.record(stage.name), stage.output, aside):
+    for path in (stage.output, place.record(stage.name), aside):
         _remove(path)
     for folder in (stage.output.parent, log.parent, place.record(stage.name).parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -254,19 +257,19 @@ def run_stage(
         raise StageError(f"stage {stage.name} ended well but wrote no {stage.output}; log: {log}")
     if status != 0:
         raise StageError(f"stage {stage.name} failed (status {status}): {last_useful_line(log)}; log: {log}")
-    aside.rename(stage.output)
     record = {
         "stage": stage.name,
         "command": shell_form(stage.argv),
         "argv": normalised(stage.argv, place.roots),
         "fingerprint": _fingerprint(stage, place, inputs),
         "inputs": inputs,
-        "output": checksum(stage.output),
+        "output": checksum(aside),
         "versions": versions(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(seconds, 2),
     }
     write_json(place.record(stage.name), record)
+    aside.rename(stage.output)  # last: an output without a record would not be known as ours
     return {"stage": stage.name, "state": "ran", "seconds": record["seconds"], "log": str(log)}
 
 

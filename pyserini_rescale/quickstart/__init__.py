@@ -1,0 +1,1 @@
+"""The main job on a small collection that every machine has, see pipeline.py."""

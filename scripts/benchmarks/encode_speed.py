@@ -1,0 +1,183 @@
+"""How fast our encoders are beside Pyserini's own ``splade`` classes: same process, same threads, same batches.
+
+    python scripts/benchmarks/encode_speed.py --model MODEL --corpus FOLDER/corpus.jsonl [--queries FOLDER/queries.jsonl]
+
+The output is compared first: impacts of zero dropped from Pyserini's, the share of documents (and queries) that are
+identical, and the largest difference of the others. Then the two take turns, each with a model of its own, and medians are
+printed. Pyserini 2.3 and later refuse safetensors; there its classes are given a temporary copy of the weights as
+pytorch_model.bin, which changes nothing that is timed.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyserini_rescale.cli.tables import aligned
+from pyserini_rescale.errors import RescaleError
+from pyserini_rescale.plugin import hook
+
+Vectors = list[dict[str, int]]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="folder of a SPLADE model")
+    parser.add_argument("--corpus", required=True, type=Path, help="corpus.jsonl in BEIR layout")
+    parser.add_argument("--queries", type=Path, help="queries.jsonl in BEIR layout (default: beside the corpus)")
+    parser.add_argument("--docs", type=int, default=400, help="documents, from the start of the corpus (default 400)")
+    parser.add_argument("--query-count", type=int, default=200, help="queries, encoded one by one (default 200)")
+    parser.add_argument("--max-length", type=int, default=256, help="tokens of a document (default 256)")
+    parser.add_argument("--batch-size", type=int, default=64, help="documents in a call, Pyserini's default (default 64)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (default 2)")
+    parser.add_argument("--runs", type=int, default=3, help="counted runs of each (default 3)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args()
+
+
+def read_lines(path: Path, most: int) -> list[dict[str, Any]]:
+    """Return the first ``most`` objects of a JSONL file."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line, _ in zip(lines, range(most))]
+
+
+def folder_for_pyserini(model: str, scratch: str) -> str:
+    """Return a folder with the model as pytorch_model.bin, beside its own config and tokenizer, for Pyserini >= 2.3."""
+    import torch
+    from safetensors.torch import load_file
+
+    for path in Path(model).iterdir():
+        if path.suffix != ".safetensors":
+            os.symlink(path.resolve(), Path(scratch, path.name))
+    torch.save(load_file(Path(model, "model.safetensors")), Path(scratch, "pytorch_model.bin"))
+    return scratch
+
+
+def compare(theirs: Vectors, ours: Vectors) -> dict[str, Any]:
+    """Return the share of identical vectors, and the most terms and the most steps by which any other differs."""
+    terms, steps, same = 0, 0, 0
+    for their, our in zip(theirs, ours, strict=True):
+        their = {term: weight for term, weight in their.items() if weight}
+        differences = [abs(their.get(term, 0) - our.get(term, 0)) for term in {*their, *our}]
+        differences = [difference for difference in differences if difference]
+        same += not differences
+        terms, steps = max(terms, len(differences)), max([steps, *differences])
+    return {"identical": same, "of": len(ours), "most_terms_that_differ": terms, "largest_difference": steps}
+
+
+def timed(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turns(kinds: dict[str, Callable[[], Any]], runs: int) -> dict[str, float]:
+    """Return the median seconds of each kind of work over ``runs`` turns."""
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(runs):
+        for name, work in kinds.items():
+            times[name].append(timed(work))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    hook.install()
+    import torch
+
+    torch.set_num_threads(args.threads)
+    import pyserini.encode
+
+    from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder, SpladeRescaledQueryEncoder
+
+    documents = read_lines(args.corpus, args.docs)
+    queries = [line["text"] for line in read_lines(args.queries or args.corpus.with_name("queries.jsonl"), args.query_count)]
+    batches = [documents[start : start + args.batch_size] for start in range(0, len(documents), args.batch_size)]
+    version = importlib.metadata.version("pyserini")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        copied = tuple(int(part) for part in version.split(".")[:2]) >= (2, 3)
+        their_model = folder_for_pyserini(args.model, scratch) if copied else args.model
+        encoders = {
+            "pyserini": pyserini.encode.SpladeDocumentEncoder(their_model, device="cpu"),
+            "ours": SpladeRescaledDocumentEncoder(args.model, device="cpu", batch_size=args.batch_size),
+        }
+        query_encoders = {
+            "pyserini": pyserini.encode.SpladeQueryEncoder(their_model, device="cpu"),
+            "ours": SpladeRescaledQueryEncoder(args.model, device="cpu"),
+        }
+
+    def encode_documents(name: str) -> Vectors:
+        vectors: Vectors = []
+        for batch in batches:
+            texts, titles = [line["text"] for line in batch], [line.get("title", "") for line in batch]
+            vectors += encoders[name].encode(texts=texts, titles=titles, max_length=args.max_length)
+        return vectors
+
+    def encode_queries(name: str) -> Vectors:
+        return [query_encoders[name].encode(text) for text in queries]
+
+    result: dict[str, Any] = {"documents": {}, "queries": {}}
+    for what, encode in (("documents", encode_documents), ("queries", encode_queries)):
+        result[what]["same_output"] = compare(encode("pyserini"), encode("ours"))
+        seconds = in_turns({name: lambda name=name: encode(name) for name in encoders}, args.runs)
+        result[what].update(seconds=seconds, times_as_fast=seconds["pyserini"] / seconds["ours"])
+    result["set_up"] = {
+        "pyserini": version + (" (given the weights as pytorch_model.bin)" if copied else ""),
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+        "python": platform.python_version(),
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
+        "load": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "runs": args.runs,
+        "max_length": args.max_length,
+        "batch_size": args.batch_size,
+    }
+    return result
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().split("\n"):
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def report(result: dict[str, Any]) -> str:
+    rows = [["", "pyserini", "ours", "times as fast", "identical", "others differ by"]]
+    for what in ("documents", "queries"):
+        part = result[what]
+        same, seconds = part["same_output"], part["seconds"]
+        unit, scale = ("s", 1) if what == "documents" else ("ms each", 1000 / same["of"])
+        differs = f"{same['largest_difference']} in {same['most_terms_that_differ']} terms" if same["identical"] < same["of"] else "-"
+        rows.append(
+            [f"{same['of']} {what}, {unit}", f"{seconds['pyserini'] * scale:.2f}", f"{seconds['ours'] * scale:.2f}",
+             f"{part['times_as_fast']:.1f}", f"{same['identical']} of {same['of']}", differs]
+        )  # fmt: skip
+    return aligned(rows) + "\n\n" + "\n".join(f"{name:<13} {value}" for name, value in result["set_up"].items())
+
+
+def main() -> int:
+    args = arguments()
+    try:
+        result = measure(args)
+    except (RescaleError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(result, indent=2) if args.json else report(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
