@@ -82,8 +82,10 @@ def open_collection(source: str, split: str = "test") -> Collection:
     if folder.is_dir():
         return _beir_folder(folder, split)
     if folder.exists() or folder.is_absolute() or source.startswith((".", "~")):
-        raise DataError(f"{source} is not a folder: give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or an "
-                        f"ir_datasets id such as beir/scifact/test")
+        raise DataError(
+            f"{source} is not a folder: give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or an "
+            f"ir_datasets id such as beir/scifact/test"
+        )
     return _ir_dataset(source)
 
 
@@ -163,8 +165,10 @@ def _read_qrels(path: Path) -> Iterator[Judgement]:
         if number == 1 and [column.strip().lower() for column in columns] == QRELS_HEADER:
             continue
         if len(columns) != 3:
-            raise DataError(f"{where} has {len(columns)} column(s) where query id, document id and grade are "
-                            f"expected, separated by tabs")
+            raise DataError(
+                f"{where} has {len(columns)} column(s) where query id, document id and grade are "
+                f"expected, separated by tabs"
+            )
         judged = _judgement(*columns, where, seen)
         if judged is not None:
             yield judged
@@ -179,8 +183,10 @@ def _judgement(query: Any, document: Any, grade: Any, where: str, seen: dict[Any
         seen[judged[:2]] = judged.grade
         return judged
     if seen[judged[:2]] != judged.grade:
-        raise DataError(f"{where} judges query {judged.query}, document {judged.document} as {judged.grade}, "
-                        f"an earlier line as {seen[judged[:2]]}")
+        raise DataError(
+            f"{where} judges query {judged.query}, document {judged.document} as {judged.grade}, "
+            f"an earlier line as {seen[judged[:2]]}"
+        )
     return None
 
 
@@ -191,8 +197,10 @@ def _id(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise DataError(f"{where}: id {value!r} is neither a string nor an integer")
     if not value or any(character.isspace() for character in value):
-        raise DataError(f"{where}: id {value!r} is {'empty' if not value else 'not one word'}; a run file has columns "
-                        f"separated by spaces")
+        raise DataError(
+            f"{where}: id {value!r} is {'empty' if not value else 'not one word'}; a run file has columns "
+            f"separated by spaces"
+        )
     return _encodable(value, "id", where)
 
 
@@ -237,8 +245,9 @@ def _ir_dataset(name: str) -> Collection:
         raise DataError(f"{name} is neither a folder here nor an id of ir_datasets; {_hint()}") from None
     lacking = [kind for kind in ("docs", "queries", "qrels") if not dataset.has(kind)]
     if lacking:
-        raise DataError(f"ir_datasets' {name} has no {', '.join(lacking)}: give the id of a judged split, "
-                        f"such as beir/scifact/test")
+        raise DataError(
+            f"ir_datasets' {name} has no {', '.join(lacking)}: give the id of a judged split, such as beir/scifact/test"
+        )
 
     def stream(kind: str) -> Iterator[tuple[str, Any]]:
         with _ir_datasets_errors(name):
@@ -250,7 +259,9 @@ def _ir_dataset(name: str) -> Collection:
         for where, item in stream("docs"):
             title = getattr(item, "title", None) if hasattr(item, "text") else None
             text = item.text if hasattr(item, "text") else item.default_text()
-            yield Document(_new_id(item.doc_id, where, seen), _text(title or "", "title", where), _text(text, "text", where))
+            yield Document(
+                _new_id(item.doc_id, where, seen), _text(title or "", "title", where), _text(text, "text", where)
+            )
 
     def queries() -> Iterator[Query]:
         seen: set[str] = set()
@@ -329,8 +340,10 @@ def _check_replaceable(folder: Path) -> None:
     else:
         other = ["(it is a file)"] if folder.exists() else []
     if other:
-        raise ConfigError(f"{folder} holds things that are not a collection of ours ({', '.join(other[:3])}): "
-                          f"choose another output folder")
+        raise ConfigError(
+            f"{folder} holds things that are not a collection of ours ({', '.join(other[:3])}): "
+            f"choose another output folder"
+        )
 
 
 def _write(collection: Collection, folder: Path) -> Counts:

@@ -24,10 +24,14 @@ def run(args: argparse.Namespace) -> int:
     counts = write_pyserini_form(open_collection(args.source, args.split), args.output)
     print(f"documents            {counts.documents:>9,}   ({counts.empty_documents:,} without title and text)")
     print(f"judged queries       {counts.judged_queries:>9,}   ({len(counts.queries_without_text):,} without a text)")
-    print(f"judgements           {counts.judgements:>9,}   ({counts.judgements_outside:,} of documents not in the corpus)")
+    print(
+        f"judgements           {counts.judgements:>9,}   ({counts.judgements_outside:,} of documents not in the corpus)"
+    )
     if counts.queries_without_text:
         print(f"note: these queries cannot be searched and score 0: {', '.join(counts.queries_without_text[:10])}")
-    print(f"written to {args.output}. Next, with MODEL a folder or Hub id of a masked language model:\n{_next(args.output)}")
+    print(
+        f"written to {args.output}. Next, with MODEL a folder or Hub id of a masked language model:\n{_next(args.output)}"
+    )
     return 0
 
 

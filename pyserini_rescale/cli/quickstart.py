@@ -26,10 +26,16 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--work", type=Path, default=Path("runs/quickstart"), metavar="DIR", help="folder for all files (%(default)s)")
-    parser.add_argument("--k", type=float, default=16.0, help="factor the head is divided by (%(default)g; 1 takes long, see output)")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/quickstart"), metavar="DIR", help="folder for all files (%(default)s)"
+    )
+    parser.add_argument(
+        "--k", type=float, default=16.0, help="factor the head is divided by (%(default)g; 1 takes long, see output)"
+    )
     parser.add_argument("--documents", type=int, metavar="N", help="use only N docstrings (default: all, about 3,000)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="indexing threads (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, help="indexing threads (default: %(default)s)"
+    )
     parser.add_argument("--force", action="store_true", help="do again what is up to date")
 
 

@@ -35,14 +35,20 @@ exit status: 0 all figures OK, 1 a figure or check FAILs (higher than expected i
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|run|verify")
     every = argparse.ArgumentParser(add_help=False)
-    every.add_argument("--specs", type=Path, metavar="DIR", help="folder with collections/ and models/ in place of ours")
+    every.add_argument(
+        "--specs", type=Path, metavar="DIR", help="folder with collections/ and models/ in place of ours"
+    )
     every.add_argument("--json", action="store_true", help="print JSON; progress still goes to stderr")
     places = argparse.ArgumentParser(add_help=False)
     places.add_argument("--data", type=Path, metavar="DIR", help="folder that contains the collection's folder")
     places.add_argument("--models", type=Path, metavar="DIR", help="folder that contains the model's folder")
-    places.add_argument("--work", type=Path, metavar="DIR", help="work folder (default: runs/NAME; DIR/NAME for several names)")
+    places.add_argument(
+        "--work", type=Path, metavar="DIR", help="work folder (default: runs/NAME; DIR/NAME for several names)"
+    )
     places.add_argument("--device", default="cpu", help="device for encoding (default: %(default)s)")
-    places.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="indexing threads (default: %(default)s)")
+    places.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, help="indexing threads (default: %(default)s)"
+    )
     described = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": "examples:\n" + EXAMPLES}
     actions.add_parser("list", parents=[every], help="all regressions", **described)
     for name, text in (
@@ -53,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, parents=[every, places], help=text, description=text, **described)
         action.add_argument("names", nargs="+", metavar="NAME", help="COLLECTION.MODEL, as `regress list` prints it")
         if name == "run":
-            action.add_argument("--dry-run", action="store_true", help="print the commands and what is up to date, run nothing")
+            action.add_argument(
+                "--dry-run", action="store_true", help="print the commands and what is up to date, run nothing"
+            )
             action.add_argument("--stages", metavar="A,B", help="only these stages (verify is one)")
             action.add_argument("--force", action="store_true", help="run stages that are up to date, too")
 
@@ -86,7 +94,9 @@ def _list(regressions: dict[str, spec.Regression], as_json: bool) -> int:
     width = max(map(len, regressions), default=0)
     for name, found in regressions.items():
         figures = found.expected.measures.items()
-        known = ", ".join(f"{measure} {figure.reference:.4f}" for measure, figure in figures if figure.reference is not None)
+        known = ", ".join(
+            f"{measure} {figure.reference:.4f}" for measure, figure in figures if figure.reference is not None
+        )
         print(f"{name:<{width}}  {known or 'nothing measured yet'}")
     return 0
 
@@ -138,7 +148,9 @@ def _dry_run(plans: list[runner.Plan], as_json: bool) -> int:
         for stage in entry["stages"]:
             reason = stage["would_run"] or before
             before = reason and f"after {stage['stage']}"
-            print(f"# {stage['stage']}: {f'would run ({reason})' if reason else 'up to date'}\n{shell_form(stage['command'])}\n")
+            print(
+                f"# {stage['stage']}: {f'would run ({reason})' if reason else 'up to date'}\n{shell_form(stage['command'])}\n"
+            )
     return 0
 
 

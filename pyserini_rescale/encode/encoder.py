@@ -1,8 +1,9 @@
 """The encoder classes that Pyserini uses: texts in, impacts out, for any masked language model.
 
-``SpladeRescaledDocumentEncoder`` and ``SpladeRescaledQueryEncoder`` have the interfaces of Pyserini's ``SpladeDocumentEncoder``
-and ``SpladeQueryEncoder``, and for a checkpoint without our key in its config.json they return the same integers, with two
-exceptions: impacts of zero are left out, and an empty title or text is left out (Pyserini writes the word "None").
+``SpladeRescaledDocumentEncoder`` and ``SpladeRescaledQueryEncoder`` have the interfaces of Pyserini's
+``SpladeDocumentEncoder`` and ``SpladeQueryEncoder``, and for a checkpoint without our key in its config.json they
+return the same integers, with two exceptions: impacts of zero are left out, and an empty title or text is left out
+(Pyserini writes the word "None").
 
 How texts become impacts is the checkpoint's ``Policy``. A length that somebody typed wins over it; a default that
 nobody typed does not: callers mark those ``UntypedInt`` (and an untyped device ``UntypedStr``).
@@ -100,11 +101,15 @@ class _SpladeEncoder:
         length = int(asked) if typed or stored is None else stored
         if self._limit is not None and length > self._limit:
             if typed:
-                raise ConfigError(f"max length {length} is beyond the {self._limit} positions of {self.name}: ask for fewer")
+                raise ConfigError(
+                    f"max length {length} is beyond the {self._limit} positions of {self.name}: ask for fewer"
+                )
             length = self._limit
         reserved = self.tokenizer.num_special_tokens_to_add(pair=pairs)
         if length <= reserved:
-            raise ConfigError(f"max length {length} leaves no room for text beside {reserved} special tokens: ask for more")
+            raise ConfigError(
+                f"max length {length} leaves no room for text beside {reserved} special tokens: ask for more"
+            )
         return length
 
     def _token_ids(self, texts: Any, length: int, text_pair: Any = None) -> Any:
@@ -120,14 +125,16 @@ class _SpladeEncoder:
     def _impacts(self, sequences: Sequence[Sequence[int]]) -> list[dict[str, int]]:
         """Return term -> impact for each sequence of token ids, in one forward pass."""
         if max(map(max, sequences)) >= len(self.terms):
-            raise ModelError(f"the tokenizer gives ids beyond the {len(self.terms)} entries of {self.name}'s vocabulary")
+            raise ModelError(
+                f"the tokenizer gives ids beyond the {len(self.terms)} entries of {self.name}'s vocabulary"
+            )
         ids, mask = pad(sequences, self._filler)
         vectors = splade_vectors(self.model, self._head, ids.to(self.device), mask.to(self.device)).cpu().numpy()
         if not self.policy.special_tokens:
             vectors[:, self._special] = 0.0
         pairs = sparse_impacts(vectors, self.policy.weight_range, self.policy.quant_range)
         self.empty_count += sum(not len(numbers) for numbers, _ in pairs)
-        return [dict(zip(self.terms[numbers].tolist(), impacts.tolist())) for numbers, impacts in pairs]
+        return [dict(zip(self.terms[numbers].tolist(), impacts.tolist(), strict=True)) for numbers, impacts in pairs]
 
 
 class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
@@ -173,7 +180,8 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         """
         if fields:
             raise ConfigError(
-                f"fields {', '.join(sorted(fields))} cannot be encoded: a document is its title and text (--fields title text)"
+                f"fields {', '.join(sorted(fields))} cannot be encoded: a document is its title and text "
+                "(--fields title text)"
             )
         precision = self._precision(fp16)
         inputs = _join_fields([texts] if isinstance(texts, str) else texts, titles, self.prefix, add_sep)
@@ -186,7 +194,8 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         with precision:
             for batch in micro_batches([len(sequences[number]) for number in filled], self.batch_size, most_tokens):
                 numbers = [filled[index] for index in batch]
-                for number, impacts in zip(numbers, self._impacts([sequences[number] for number in numbers])):
+                found = self._impacts([sequences[number] for number in numbers])
+                for number, impacts in zip(numbers, found, strict=True):
                     result[number] = impacts
         return result
 
@@ -194,7 +203,9 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         if not fp16:
             return contextlib.nullcontext()
         if not self.device.startswith("cuda"):
-            raise ConfigError(f"fp16 needs a CUDA device, and the device is {self.device}: half precision is slower there")
+            raise ConfigError(
+                f"fp16 needs a CUDA device, and the device is {self.device}: half precision is slower there"
+            )
         return torch.autocast("cuda", dtype=torch.float16)
 
     def _sequences(self, inputs: list[str | tuple[str, str]], length: int) -> list[list[int]]:
@@ -203,11 +214,12 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         single = [number for number, value in enumerate(inputs) if isinstance(value, str)]
         paired = [number for number, value in enumerate(inputs) if not isinstance(value, str)]
         if single:
-            for number, ids in zip(single, self._token_ids([inputs[number] for number in single], length)):
+            found = self._token_ids([inputs[number] for number in single], length)
+            for number, ids in zip(single, found, strict=True):
                 sequences[number] = ids
         if paired:
             titles, texts = ([inputs[number][part] for number in paired] for part in (0, 1))
-            for number, ids in zip(paired, self._token_ids(titles, length, texts)):
+            for number, ids in zip(paired, self._token_ids(titles, length, texts), strict=True):
                 sequences[number] = ids
         return sequences
 
@@ -215,7 +227,7 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
 def _join_fields(
     texts: Sequence[str | None], titles: Sequence[str | None] | None, prefix: str | None, add_sep: bool
 ) -> list[str | tuple[str, str]]:
-    """Return what is tokenized for each document: a string, or (title, text) with ``add_sep``; empty fields are left out."""
+    """Return what is tokenized for each document: a string, or (title, text) with ``add_sep``, less empty fields."""
     if titles is not None and len(titles) != len(texts):
         raise DataError(f"{len(titles)} titles for {len(texts)} texts: every document has one of each, or an empty one")
     inputs: list[str | tuple[str, str]] = []
@@ -223,7 +235,9 @@ def _join_fields(
         title = titles[number] if titles is not None else None
         for value in (title, text):
             if value is not None and not isinstance(value, str):
-                raise DataError(f"document {number} of the batch has a {type(value).__name__} where text is expected: {value!r:.60}")
+                raise DataError(
+                    f"document {number} of the batch has a {type(value).__name__} where text is expected: {value!r:.60}"
+                )
         if prefix is not None:
             text = f"{prefix} {text}" if text else prefix
         if title and text:

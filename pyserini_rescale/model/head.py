@@ -105,8 +105,10 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_masked_lm(name: str, *, trust_remote_code: bool = False, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Return the masked language model ``name`` (folder or Hub id, with or without our prefix), in eval mode, on the CPU.
+def load_masked_lm(
+    name: str, *, trust_remote_code: bool = False, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    """Return the masked language model ``name`` (folder or Hub id, our prefix allowed), in eval mode, on the CPU.
 
     Weights come from safetensors where there are any. Raises ModelError, in one line, if there is no such model, if it
     is no masked language model, if its files are damaged, if any weight is missing from them (transformers would
@@ -162,7 +164,10 @@ def _check_folder(name: str) -> None:
 
 def _load_message(name: str, error: BaseException) -> str:
     if "trust_remote_code" in str(error):
-        return f"{name} comes with code of its own, which is run only if you say so: --trust-remote-code, trust_remote_code=True"
+        return (
+            f"{name} comes with code of its own, which is run only if you say so: "
+            "--trust-remote-code, trust_remote_code=True"
+        )
     if Path(name).is_dir():
         return f"config.json of {name} cannot be used: {_short(error)}"
     return f"{name} is neither a folder nor a model that can be fetched from the Hugging Face Hub: {_short(error)}"
@@ -171,7 +176,9 @@ def _load_message(name: str, error: BaseException) -> str:
 def _check_is_masked_lm(name: str, config: Any) -> None:
     remote = "AutoModelForMaskedLM" in (getattr(config, "auto_map", None) or {})
     if not remote and type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        raise ModelError(f"{name} is a {config.model_type} model, for which transformers has no masked-language-model head")
+        raise ModelError(
+            f"{name} is a {config.model_type} model, for which transformers has no masked-language-model head"
+        )
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"{name} is an encoder-decoder ({config.model_type}); only encoders can be used")
 
@@ -191,7 +198,7 @@ def _settle_bias(name: str, model: PreTrainedModel, missing: set[str]) -> None:
                 missing.discard(own)
             elif twin in missing and own not in missing:
                 missing.discard(twin)
-        separate_twin(model, row)
+        separate_twin(model)
     if missing:
         raise ModelError(
             f"{name} lacks weights of a masked language model, which transformers would fill with random numbers: "
@@ -199,20 +206,21 @@ def _settle_bias(name: str, model: PreTrainedModel, missing: set[str]) -> None:
         )
 
 
-def separate_twin(model: PreTrainedModel, row: Backbone) -> None:
+def separate_twin(model: PreTrainedModel) -> None:
     """In an untied model, make the second copy of the bias follow the first: own storage, equal values, not trained.
 
     Own storage, so that any ``save_pretrained`` writes both names (one shared tensor is written under one name, which
-    transformers 4.x reads and 5.x does not); not trained, because the forward pass does not use it.
+    transformers 4.x reads and 5.x does not); not trained, because the forward pass does not use it. Found by its place,
+    beside the projection, so that models without a row (MPNet, DeBERTa-v2) have theirs kept as well.
     """
-    projection = model.get_submodule(row.projection)
-    if row.bias_twin is None or projection.bias is None:
-        return
-    if projection.weight is model.get_submodule(row.word).weight:
+    projection, word = model.get_output_embeddings(), model.get_input_embeddings()
+    if getattr(projection, "bias", None) is None or projection.weight is getattr(word, "weight", None):
         return  # tied: transformers ties the two biases itself, and stores them once
-    parent, _, attribute = row.bias_twin.rpartition(".")
-    twin = nn.Parameter(projection.bias.detach().clone(), requires_grad=False)
-    setattr(model.get_submodule(parent), attribute, twin)
+    for parent in model.modules():
+        twin = getattr(parent, "bias", None)
+        beside = any(child is projection for child in parent.children())
+        if beside and isinstance(twin, nn.Parameter) and twin.shape == projection.bias.shape:
+            parent.bias = nn.Parameter(projection.bias.detach().clone(), requires_grad=False)
 
 
 def find_head(model: PreTrainedModel) -> Head:
@@ -226,7 +234,9 @@ def find_head(model: PreTrainedModel) -> Head:
     if projection is None:
         raise ModelError(f"{type(model).__name__} has no output embeddings, that is, no MLM head")
     if type(projection).forward is not nn.Linear.forward or not isinstance(projection, nn.Linear):
-        raise ModelError(f"the output layer of {type(model).__name__} is a {type(projection).__name__}, not a plain nn.Linear")
+        raise ModelError(
+            f"the output layer of {type(model).__name__} is a {type(projection).__name__}, not a plain nn.Linear"
+        )
     word = model.get_input_embeddings()
     size = getattr(config, "vocab_size", None)
     if tuple(projection.weight.shape) != (size, projection.in_features):
@@ -237,7 +247,9 @@ def find_head(model: PreTrainedModel) -> Head:
     if row is None:
         _probe(model, projection)
     elif model.get_submodule(row.projection) is not projection:
-        raise ModelError(f"the output layer of {type(model).__name__} is not at {row.projection}: was the model wrapped?")
+        raise ModelError(
+            f"the output layer of {type(model).__name__} is not at {row.projection}: was the model wrapped?"
+        )
     return Head(projection=projection, word=word, backbone=row)
 
 
@@ -265,11 +277,17 @@ def _probe(model: PreTrainedModel, projection: nn.Linear) -> None:
         model.train(was_training)
     if expected is None:
         raise ModelError(f"{kind} calls its output layer {calls} times: its logits are made elsewhere, or in parts")
-    if seen[0].shape[:-1] != batch["input_ids"].shape or logits.shape != expected.shape or bypass.shape != seen[0].shape:
+    if (
+        seen[0].shape[:-1] != batch["input_ids"].shape
+        or logits.shape != expected.shape
+        or bypass.shape != seen[0].shape
+    ):
         raise ModelError(f"{kind} does something else between its output layer and its logits (shapes differ)")
     for got, want in ((logits, expected), (bypass, seen[0])):
         if not torch.allclose(got.float(), want.float(), rtol=1e-3, atol=1e-4 * want.abs().max().item()):
-            raise ModelError(f"the logits of {kind} are not its output layer's x W^T + b: rescaling that layer is not enough")
+            raise ModelError(
+                f"the logits of {kind} are not its output layer's x W^T + b: rescaling that layer is not enough"
+            )
 
 
 def _probe_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -326,19 +344,20 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
     Source: arXiv 2606.18811, Eq. 6 (W_head <- W_head / k; k = 1 is standard SPLADE). Scopes:
 
     shared
-        The paper's: a tied matrix is divided as it is, so the input embedding is divided too and the tie survives. Where
-        other embeddings are added before the first LayerNorm, hidden states move.
+        The paper's: a tied matrix is divided as it is, so the input embedding is divided too and the tie survives.
+        Where other embeddings are added before the first LayerNorm, hidden states move.
     balanced
         ``shared``, and those other embeddings divided by k and the LayerNorm's eps by k^2, which leaves the normalised
-        sum, hence the hidden states, what they were. The eps is one key of config.json for all LayerNorms; in the others
-        the change moves an output by eps / (2 variance of the input) at most: rounding, but for inputs that hardly vary.
+        sum, hence the hidden states, what they were. The eps is one key of config.json for all LayerNorms; in the
+        others the change moves an output by eps / (2 variance of the input) at most: rounding, but for inputs that
+        hardly vary.
     untied
         Only the projection; the tie is broken, the input embedding untouched.
 
     ``rescale_bias`` divides the projection's bias too (the paper leaves it open; off by default).
 
-    Raises ConfigError for a k or scope that means nothing, ModelError if this model was rescaled before, or if the scope
-    cannot be done with it; nothing is changed then.
+    Raises ConfigError for a k or scope that means nothing, ModelError if this model was rescaled before, or if the
+    scope cannot be done with it; nothing is changed then.
     """
     check_factor(k)
     if scope not in SCOPES:
@@ -346,14 +365,19 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
     policy = stored_policy(model) or Policy()
     if policy.scope is not None:
         raise ModelError(
-            f"this model was rescaled before (k = {policy.k:g}, scope {policy.scope}): start from the original checkpoint"
+            f"this model was rescaled before (k = {policy.k:g}, scope {policy.scope}): "
+            "start from the original checkpoint"
         )
     if policy.offset_rule is not None:
-        raise ModelError("this model has a bias offset, measured before any rescale: start from the original checkpoint")
+        raise ModelError(
+            "this model has a bias offset, measured before any rescale: start from the original checkpoint"
+        )
     head = find_head(model)
     kind = type(model).__name__
     if scope != "untied" and not head.tied:
-        raise ModelError(f"scope {scope} divides the matrix that head and input share, but {kind} has an untied head: use untied")
+        raise ModelError(
+            f"scope {scope} divides the matrix that head and input share, but {kind} has an untied head: use untied"
+        )
     if scope == "balanced" and head.backbone is None:
         raise ModelError(
             f"scope balanced needs to know which embeddings {kind} adds before its first LayerNorm, and model_type "
@@ -371,9 +395,7 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
         head.weight.div_(k)
         if scope == "balanced":
             balance(model, head.backbone, k)
-    policy = dataclasses.replace(
-        policy, k=float(k), scope=scope, rescale_bias=rescale_bias, tied_before=tied_before
-    )
+    policy = dataclasses.replace(policy, k=float(k), scope=scope, rescale_bias=rescale_bias, tied_before=tied_before)
     setattr(model.config, KEY, policy.to_dict())
     return policy
 
@@ -384,8 +406,7 @@ def _untie(model: PreTrainedModel, head: Head) -> None:
     head.projection.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=trained)
     if head.bias is not None:
         head.projection.bias = nn.Parameter(head.bias.detach().clone(), requires_grad=head.bias.requires_grad)
-    if head.backbone is not None:
-        separate_twin(model, head.backbone)
+    separate_twin(model)
     model.config.tie_word_embeddings = False
     known = getattr(model, "all_tied_weights_keys", None)  # 5.x: what a later save takes for tied
     if known is not None:
@@ -421,7 +442,7 @@ def balance(model: PreTrainedModel, row: Backbone, k: float) -> None:
 
 
 def check_output_folder(folder: str | os.PathLike) -> Path:
-    """Return the absolute path of a folder that a model can be saved to; raises ConfigError if anything is in its place."""
+    """Return the absolute path of a folder to save a model to; raises ConfigError if anything is in its place."""
     path = Path(os.path.abspath(folder))
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} exists and is not an empty folder: name a new one, or remove it first")
@@ -440,9 +461,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     """
     folder = check_output_folder(folder)
     head = find_head(model)
-    if head.backbone is not None:
-        with torch.no_grad():
-            separate_twin(model, head.backbone)
+    separate_twin(model)
     if bool(getattr(model.config, "tie_word_embeddings", False)) != head.tied:
         model.config.tie_word_embeddings = head.tied
     request, logits = _reference(model, tokenizer)
@@ -512,7 +531,8 @@ def _compare_reload(
     difference = float(np.abs(reloaded - logits).max()) if reloaded.shape == logits.shape else math.inf
     if not difference <= tolerance * max(1.0, float(np.abs(logits).max())):
         raise ModelError(
-            f"the saved model gives other logits after a reload (largest difference {difference:.3g}), so it was not kept"
+            "the saved model gives other logits after a reload "
+            f"(largest difference {difference:.3g}), so it was not kept"
         )
     if tokenizer is not None and json.loads(done.stdout.splitlines()[-1]) != tokenizer(_PROBE_TEXT)["input_ids"]:
         raise ModelError("the saved tokenizer gives other token ids after a reload, so the model was not kept")

@@ -117,7 +117,8 @@ def row_norms_and_anisotropy(blocks: Iterable[np.ndarray], width: int) -> tuple[
     total = np.zeros(width)
     for block in blocks:
         lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
-        total += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ block
+        with np.errstate(invalid="ignore"):  # of damaged numbers; the caller sees them in the norms
+            total += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ block
         norms.append(lengths)
     joined = np.concatenate(norms)
     count = int(np.count_nonzero(joined))

@@ -159,5 +159,4 @@ def _subtract(model: PreTrainedModel, terms: torch.Tensor | None, constant: floa
         if terms is not None:
             shifted -= terms.to(shifted.device)
         head.bias.copy_(shifted)
-        if head.backbone is not None:
-            separate_twin(model, head.backbone)
+    separate_twin(model)

@@ -1,9 +1,9 @@
 """The SPLADE vector of a text: log1p(ReLU(logits)), maximum over positions (arXiv 2606.18811, Eq. 1 and 2).
 
 Two forms of the same thing: ``plain_pool`` takes the logits (B, L, V) and is the reference; ``splade_vectors`` never
-makes them. It takes the projection's input (B, L, d), drops the padding, multiplies a block of the vocabulary with a few
-texts' tokens at a time and keeps the maximum per text. Bias, ReLU and log1p follow the maximum: all three are
-monotone, so nothing changes, not even by rounding.
+makes them. It takes the projection's input (B, L, d), drops the padding, multiplies a block of the vocabulary with a
+few texts' tokens at a time and keeps the maximum per text. Bias, ReLU and log1p follow the maximum: all three are
+monotone, also when rounded, so that changes nothing.
 
 Inference only. What is not here: tokens (encode/encoder.py), impacts (encode/quantize.py), training.
 
@@ -78,7 +78,7 @@ def _max_packed(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor) 
 
 
 def _groups(lengths: list[int], most: int) -> Iterator[list[int]]:
-    """Yield runs of rows with at most ``most`` tokens together (at least one row each); rows without tokens are left out."""
+    """Yield runs of rows with at most ``most`` tokens together (or of one row), without the rows that have none."""
     rows: list[int] = []
     tokens = 0
     for row, length in enumerate(lengths):

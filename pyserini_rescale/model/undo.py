@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pyserini_rescale.errors import ModelError
-from pyserini_rescale.model.head import balance, find_head, retie, stored_policy
+from pyserini_rescale.model.head import balance, find_head, retie, separate_twin, stored_policy
 from pyserini_rescale.model.offset import remove_offset
 from pyserini_rescale.model.policy import KEY, Policy
 
@@ -57,3 +57,4 @@ def _undo_rescale(model: PreTrainedModel, policy: Policy) -> None:
             head.weight.mul_(policy.k)
         if policy.scope == "balanced":
             balance(model, head.backbone, 1.0 / policy.k)
+    separate_twin(model)

@@ -59,8 +59,10 @@ def read_passages(library: Path | None = None) -> list[Passage]:
     unique = {passage.id: passage for passage in reversed(passages.values())}  # overloads share a name: the first stays
     found = [passage for passage in passages.values() if unique[passage.id] is passage]
     if len(found) < 100:
-        raise DataError(f"only {len(found)} docstrings in {library}: this Python comes without the sources of its library; "
-                        f"use another one")
+        raise DataError(
+            f"only {len(found)} docstrings in {library}: this Python comes without the sources of its library; "
+            f"use another one"
+        )
     return found
 
 
@@ -79,8 +81,9 @@ def as_collection(passages: list[Passage], queries: int) -> Collection:
     A query that begins several docstrings has them all as relevant documents.
     """
     step = max(1, len(passages) // queries)
-    chosen = {passage.query: passage.id for passage in reversed(passages[::step])}  # query text -> query id
-    chosen = dict(reversed(chosen.items()))
+    chosen: dict[str, str] = {}  # query text -> query id
+    for passage in passages[::step]:
+        chosen.setdefault(passage.query, passage.id)
 
     def judgements() -> Iterator[Judgement]:
         for passage in passages:

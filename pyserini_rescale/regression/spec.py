@@ -162,7 +162,9 @@ def default_folder() -> Path:
     for folder in (package / "regressions", package.parent / "regressions"):
         if (folder / "collections").is_dir():
             return folder
-    raise ConfigError(f"no regressions lie in {package} or beside it: install the package again, or give --specs FOLDER")
+    raise ConfigError(
+        f"no regressions lie in {package} or beside it: install the package again, or give --specs FOLDER"
+    )
 
 
 def load_all(folder: Path) -> dict[str, Regression]:
@@ -239,7 +241,9 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value} is given twice", key.start_mark
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 

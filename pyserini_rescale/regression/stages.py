@@ -402,7 +402,9 @@ def _commit() -> str | None:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", checkout, *words], capture_output=True, text=True, timeout=30, check=False)
+            done = subprocess.run(
+                ["git", "-C", checkout, *words], capture_output=True, text=True, timeout=30, check=False
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
@@ -410,5 +412,3 @@ def _commit() -> str | None:
     commit = git("rev-parse", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no")
     return commit and commit + ("+changes" if changed else "")
-
-

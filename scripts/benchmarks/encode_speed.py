@@ -1,15 +1,17 @@
 """How fast our encoders are beside Pyserini's own ``splade`` classes: same process, same threads, same batches.
 
-    python scripts/benchmarks/encode_speed.py --model MODEL --corpus FOLDER/corpus.jsonl [--queries FOLDER/queries.jsonl]
+    python scripts/benchmarks/encode_speed.py --model MODEL --corpus FOLDER/corpus.jsonl [--queries FILE]
 
 The output is compared first: impacts of zero dropped from Pyserini's, the share of documents (and queries) that are
-identical, and the largest difference of the others. Then the two take turns, each with a model of its own, and medians are
-printed. Pyserini 2.3 and later refuse safetensors; there its classes are given a temporary copy of the weights as
+identical, and the largest difference of the others. Then the two take turns, each with a model of its own, and medians
+are printed. Pyserini 2.3 and later refuse safetensors; there its classes are given a temporary copy of the weights as
 pytorch_model.bin, which changes nothing that is timed.
 """
 
 import argparse
+import functools
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -36,7 +38,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--docs", type=int, default=400, help="documents, from the start of the corpus (default 400)")
     parser.add_argument("--query-count", type=int, default=200, help="queries, encoded one by one (default 200)")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of a document (default 256)")
-    parser.add_argument("--batch-size", type=int, default=64, help="documents in a call, Pyserini's default (default 64)")
+    parser.add_argument(
+        "--batch-size", type=int, default=64, help="documents in a call, Pyserini's default (default 64)"
+    )
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (default 2)")
     parser.add_argument("--runs", type=int, default=3, help="counted runs of each (default 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -46,7 +50,7 @@ def arguments() -> argparse.Namespace:
 def read_lines(path: Path, most: int) -> list[dict[str, Any]]:
     """Return the first ``most`` objects of a JSONL file."""
     with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line, _ in zip(lines, range(most))]
+        return [json.loads(line) for line in itertools.islice(lines, most)]
 
 
 def folder_for_pyserini(model: str, scratch: str) -> str:
@@ -98,7 +102,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder, SpladeRescaledQueryEncoder
 
     documents = read_lines(args.corpus, args.docs)
-    queries = [line["text"] for line in read_lines(args.queries or args.corpus.with_name("queries.jsonl"), args.query_count)]
+    queries = [
+        line["text"] for line in read_lines(args.queries or args.corpus.with_name("queries.jsonl"), args.query_count)
+    ]
     batches = [documents[start : start + args.batch_size] for start in range(0, len(documents), args.batch_size)]
     version = importlib.metadata.version("pyserini")
 
@@ -127,7 +133,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {"documents": {}, "queries": {}}
     for what, encode in (("documents", encode_documents), ("queries", encode_queries)):
         result[what]["same_output"] = compare(encode("pyserini"), encode("ours"))
-        seconds = in_turns({name: lambda name=name: encode(name) for name in encoders}, args.runs)
+        seconds = in_turns({name: functools.partial(encode, name) for name in encoders}, args.runs)
         result[what].update(seconds=seconds, times_as_fast=seconds["pyserini"] / seconds["ours"])
     result["set_up"] = {
         "pyserini": version + (" (given the weights as pytorch_model.bin)" if copied else ""),
@@ -160,7 +166,11 @@ def report(result: dict[str, Any]) -> str:
         part = result[what]
         same, seconds = part["same_output"], part["seconds"]
         unit, scale = ("s", 1) if what == "documents" else ("ms each", 1000 / same["of"])
-        differs = f"{same['largest_difference']} in {same['most_terms_that_differ']} terms" if same["identical"] < same["of"] else "-"
+        differs = (
+            f"{same['largest_difference']} in {same['most_terms_that_differ']} terms"
+            if same["identical"] < same["of"]
+            else "-"
+        )
         rows.append(
             [f"{same['of']} {what}, {unit}", f"{seconds['pyserini'] * scale:.2f}", f"{seconds['ours'] * scale:.2f}",
              f"{part['times_as_fast']:.1f}", f"{same['identical']} of {same['of']}", differs]

@@ -1,5 +1,6 @@
 """Fixtures for the encoders: Pyserini with our patches, small models with a tokenizer, and real data where it lies."""
 
+import itertools
 import json
 from pathlib import Path
 from types import ModuleType
@@ -71,4 +72,4 @@ def scifact() -> list[dict]:
     """The first 24 documents of SciFact."""
     path = shared_folder("PYSERINI_RESCALE_DATA", "data") / "scifact" / "corpus.jsonl"
     with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line, _ in zip(lines, range(24))]
+        return [json.loads(line) for line in itertools.islice(lines, 24)]

@@ -15,7 +15,12 @@ from tests.model.builders import build, make_word_tokenizer
 
 pytestmark = pytest.mark.jvm
 
-TEXTS = ["heat flow of a wave", "gas", "the lift the drag the shock", "wing plate wind tunnel pressure cone jet layer a of the"]
+TEXTS = [
+    "heat flow of a wave",
+    "gas",
+    "the lift the drag the shock",
+    "wing plate wind tunnel pressure cone jet layer a of the",
+]
 TITLES = ["wind", "sparse retrieval", "the cone", "a"]
 
 
@@ -55,7 +60,7 @@ def test_documents_and_queries_equal_the_reference(encoder, request, family):
     folder = request.getfixturevalue(family)
     documents = encoder.SpladeRescaledDocumentEncoder(folder, device="cpu").encode(TEXTS, max_length=9)
     queries = encoder.SpladeRescaledQueryEncoder(f"splade-rescaled:{folder}")
-    for text, vector in zip(TEXTS, documents):
+    for text, vector in zip(TEXTS, documents, strict=True):
         want = reference(folder, text, 9)
         assert 0 < len(want) < 100
         assert vector == want == queries.encode(text, max_length=9)
@@ -98,8 +103,12 @@ def test_a_trained_model_on_real_texts(encoder, pyserini_encode, splade_tiny, sc
     theirs = pyserini_encode.SpladeDocumentEncoder(folder, device="cpu").encode(texts, titles=titles, max_length=256)
     ours = encoder.SpladeRescaledDocumentEncoder(splade_tiny).encode(texts, titles=titles, max_length=256)
     differences = [
-        [abs(their.get(term, 0) - our.get(term, 0)) for term in {*their, *our} if their.get(term, 0) != our.get(term, 0)]
-        for their, our in zip(theirs, ours)
+        [
+            abs(their.get(term, 0) - our.get(term, 0))
+            for term in {*their, *our}
+            if their.get(term, 0) != our.get(term, 0)
+        ]
+        for their, our in zip(theirs, ours, strict=True)
     ]
     assert sum(not found for found in differences) >= 23 and all(sum(found) <= 1 for found in differences)
     assert 200 < np.mean([len(vector) for vector in ours]) < 300
@@ -115,7 +124,9 @@ def test_empty_fields_are_left_out(encoder, bert, nothing):
     for add_sep in (False, True):
         assert one.encode([text], titles=[nothing], add_sep=add_sep) == one.encode([text])
         assert one.encode([nothing], titles=[title], add_sep=add_sep) == one.encode([title])
-        both, left, right, none = one.encode([text, nothing, text, nothing], titles=[title, title, nothing, nothing], add_sep=add_sep)
+        both, left, right, none = one.encode(
+            [text, nothing, text, nothing], titles=[title, title, nothing, nothing], add_sep=add_sep
+        )
         assert both == one.encode([text], titles=[title], add_sep=add_sep)[0]
         assert left == one.encode([title])[0] and right == one.encode([text])[0] and none == one.encode([""])[0]
     assert both == reference(bert, (title, text), 32)
@@ -259,7 +270,9 @@ def test_devices(encoder, bert, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert encoder.choose_device("cpu") == torch.device("cpu")
     assert encoder.choose_device(encoder.UntypedStr("cuda:0")) == torch.device("cpu")
-    assert encoder.SpladeRescaledDocumentEncoder(bert).device == encoder.SpladeRescaledQueryEncoder(bert).device == "cpu"
+    assert (
+        encoder.SpladeRescaledDocumentEncoder(bert).device == encoder.SpladeRescaledQueryEncoder(bert).device == "cpu"
+    )
     for name in ("cuda", "cuda:0"):
         with pytest.raises(ConfigError, match="is not available"):
             encoder.SpladeRescaledDocumentEncoder(bert, device=name)
@@ -280,7 +293,7 @@ def test_devices(encoder, bert, monkeypatch):
 def test_cuda_gives_nearly_the_same(encoder, bert, fp16):
     cpu = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu").encode(TEXTS)
     gpu = encoder.SpladeRescaledDocumentEncoder(bert, device="cuda").encode(TEXTS, fp16=fp16)
-    for one, other in zip(cpu, gpu):
+    for one, other in zip(cpu, gpu, strict=True):
         assert all(abs(one.get(term, 0) - other.get(term, 0)) <= (3 if fp16 else 1) for term in {*one, *other})
 
 

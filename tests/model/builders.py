@@ -11,7 +11,13 @@ from transformers import AutoModelForMaskedLM
 from pyserini_rescale.model.backbones import BACKBONES
 
 SIZE = 103
-_BERT = {"vocab_size": SIZE, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+_BERT = {
+    "vocab_size": SIZE,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 _ROBERTA = {**_BERT, "max_position_embeddings": 34, "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
 # model_type -> (name of the configuration class, its values)
 CONFIGS: dict[str, tuple[str, dict]] = {
@@ -26,7 +32,13 @@ CONFIGS: dict[str, tuple[str, dict]] = {
     ),
     "modernbert": (
         "ModernBertConfig",
-        {**_BERT, "max_position_embeddings": 32, "pad_token_id": 0, "local_attention": 8, "global_attn_every_n_layers": 2},
+        {
+            **_BERT,
+            "max_position_embeddings": 32,
+            "pad_token_id": 0,
+            "local_attention": 8,
+            "global_attn_every_n_layers": 2,
+        },
     ),
     "gte": ("GteConfig", {**_BERT, "max_position_embeddings": 32, "pad_token_id": 1}),
     # without a row in the table
@@ -60,7 +72,7 @@ def build(model_type: str, seed: int = 0, **changes):
 
 
 def texts(model, lengths=(9, 5, 12), seed=1):
-    """Return ids and mask (B, L) of random texts of these lengths, padded on the right with the model's padding token."""
+    """Return ids and mask (B, L) of random texts of these lengths, padded on the right with the model's own token."""
     generator = torch.Generator().manual_seed(seed)
     filler = model.config.pad_token_id or 0
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
@@ -90,17 +102,20 @@ def shared_folder(variable: str, name: str) -> Path:
     return folder
 
 
-WORDS = "the a of wind tunnel heat flow shock wave plate wing drag lift jet layer cone pressure gas retrieval sparse".split()
+WORDS = (
+    "the a of wind tunnel heat flow shock wave plate wing drag lift jet layer cone pressure gas retrieval".split()
+    + ["sparse"]
+)
 
 
 def make_word_tokenizer(model, words=WORDS, lower=True, specials=True):
-    """Return a fast tokenizer: whole words, [CLS] text [SEP] (or [CLS] a [SEP] b [SEP]); the padding id is the model's."""
+    """Return a fast tokenizer: whole words, [CLS] text [SEP] (or [CLS] a [SEP] b [SEP]), the model's padding id."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     names = {"pad": model.config.pad_token_id or 0}
     free = [number for number in range(5) if number != names["pad"]]
-    names.update(zip(("unk", "cls", "sep", "mask"), free))
+    names.update(zip(("unk", "cls", "sep", "mask"), free, strict=True))
     vocabulary = {f"[{name.upper()}]": number for name, number in names.items()}
     vocabulary.update({word: 5 + number for number, word in enumerate(words)})
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))

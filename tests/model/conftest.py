@@ -30,7 +30,9 @@ class OtherTransformers:
         self.python = python
 
     def run(self, arguments: list, text: str = "") -> str:
-        done = subprocess.run([self.python, *map(str, arguments)], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [self.python, *map(str, arguments)], input=text, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -12,7 +12,7 @@ overscaling = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(overscaling)
 
 PUBLISHED = overscaling.available()
-SEQUENCES = overscaling.random_sequences(count=4, length=12)
+SEQUENCES = overscaling.random_sequences(count=2, length=12)
 _built = {}
 
 

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForMaskedLM, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForMaskedLM, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 from pyserini_rescale.errors import ConfigError, ModelError
 from pyserini_rescale.model import head as head_module
@@ -109,7 +108,9 @@ def test_models_without_a_masked_language_model_head(tmp_path):
     with pytest.raises(ModelError, match="gpt2 model, for which transformers has no masked-language-model head"):
         load_masked_lm(str(tmp_path / "gpt2"))
     BertModel(build("bert").config).save_pretrained(tmp_path / "base")
-    with pytest.raises(ModelError, match=r"lacks weights .* random numbers: cls\.predictions\.bias, cls\.predictions") as caught:
+    with pytest.raises(
+        ModelError, match=r"lacks weights .* random numbers: cls\.predictions\.bias, cls\.predictions"
+    ) as caught:
         load_masked_lm(str(tmp_path / "base"))
     assert "\n" not in str(caught.value)
 
@@ -121,7 +122,7 @@ def test_any_missing_weight_is_named(model_type, tmp_path):
     model.save_pretrained(tmp_path / "model")
     for keys in (row.bias_keys(), row.weight_keys(), (f"{row.norm}.weight",)):
         shutil.copytree(tmp_path / "model", tmp_path / "part", dirs_exist_ok=True)
-        rewrite(tmp_path / "part", lambda tensors: [tensors.pop(key, None) for key in keys])
+        rewrite(tmp_path / "part", lambda tensors, keys=keys: [tensors.pop(key, None) for key in keys])
         with pytest.raises(ModelError, match="lacks weights") as caught:
             load_masked_lm(str(tmp_path / "part"))
         assert any(key in str(caught.value) for key in keys)
@@ -131,7 +132,9 @@ def test_weights_of_another_shape(tmp_path):
     build("bert").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 104}))
-    with pytest.raises(ModelError, match=r"do not fit its config.json: .*word_embeddings.weight is \(103, 24\), not \(104, 24\)"):
+    with pytest.raises(
+        ModelError, match=r"do not fit its config.json: .*word_embeddings.weight is \(103, 24\), not \(104, 24\)"
+    ):
         load_masked_lm(str(tmp_path))
 
 
@@ -170,9 +173,14 @@ def _mobilebert():
     from transformers import MobileBertConfig, MobileBertForMaskedLM
 
     config = MobileBertConfig(
-        vocab_size=50, hidden_size=16, embedding_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        vocab_size=50,
+        hidden_size=16,
+        embedding_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
         intra_bottleneck_size=8,
-    )  # fmt: skip
+    )
     return MobileBertForMaskedLM(config)
 
 
@@ -255,8 +263,8 @@ def test_logits_are_divided_and_hidden_states_stay(model_type, scope, k, rescale
     assert move(hidden_states(before, ids, mask), hidden_states(after, ids, mask)) < 1e-4
     assert move(want, new) < 1e-4
     assert find_head(after).tied == (scope != "untied")
-    assert policy == stored_policy(after) == Policy(
-        k=float(k), scope=scope, rescale_bias=rescale_bias, tied_before=True
+    assert (
+        policy == stored_policy(after) == Policy(k=float(k), scope=scope, rescale_bias=rescale_bias, tied_before=True)
     )
 
 
@@ -266,7 +274,7 @@ def test_shared_divides_the_tied_matrix_and_nothing_else(model_type):
     rescale_head(after, 4)
     head = find_head(after)
     assert head.tied
-    for (name, old), (other, new) in zip(before.named_parameters(), after.named_parameters()):
+    for (name, old), (other, new) in zip(before.named_parameters(), after.named_parameters(), strict=True):
         assert name == other
         torch.testing.assert_close(new, old / 4 if new is head.weight else old, rtol=0, atol=0)
 
@@ -396,7 +404,9 @@ def test_a_fresh_process_confirms_the_model_and_its_tokenizer(tmp_path, word_tok
     rescale_head(model, 8, scope="untied")
     save_model(model.train(), word_tokenizer(model), tmp_path / "model")
     assert model.training
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (tmp_path / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "model").iterdir()
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

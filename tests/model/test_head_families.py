@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -206,6 +207,18 @@ def test_models_without_a_row_shared_untied_offset_and_undo(model_type, tmp_path
     undo_head(loaded)
     assert relative(logits, run(loaded)[1]) < 1e-6 and is_tied(loaded)
     assert torch.allclose(bias_of(loaded), bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("model_type", PROBED)
+def test_transformers_4_reads_an_offset_without_a_row_too(model_type, tmp_path, other_transformers):
+    """MPNet and DeBERTa-v2 keep a second copy of the bias, which 4.x reads and 5.x does not."""
+    model = build(model_type)
+    rescale_head(model, 4, scope="untied")
+    apply_offset(model, Offset(0.75, "constant"))
+    model.save_pretrained(tmp_path / "model")
+    request, logits = head._reference(model, None)
+    other_transformers(tmp_path / "model", request, tmp_path / "answer.npy")
+    assert abs(np.load(tmp_path / "answer.npy") - logits).max() < 1e-4
 
 
 REMOTE = '''

@@ -13,7 +13,7 @@ from tests.model.builders import FAMILIES, PROBED, build, texts
 def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Eq. 1 and 2 in float64, text by text, over real tokens only."""
     rows = []
-    for text, real in zip(logits.astype(np.float64), mask.astype(bool)):
+    for text, real in zip(logits.astype(np.float64), mask.astype(bool), strict=True):
         rows.append(np.log1p(np.maximum(text[real], 0)).max(axis=0))
     return np.array(rows)
 
@@ -62,7 +62,8 @@ def test_the_form_for_accelerators_is_what_max_logits_uses_there(monkeypatch):
     hidden, mask, weight, bias = random_case([4, 2])
     monkeypatch.setattr(splade, "_max_packed", splade._max_padded)
     torch.testing.assert_close(
-        max_logits(hidden, mask, weight, bias), (hidden @ weight.T + bias).masked_fill(~mask[..., None], -torch.inf).amax(1)
+        max_logits(hidden, mask, weight, bias),
+        (hidden @ weight.T + bias).masked_fill(~mask[..., None], -torch.inf).amax(1),
     )
 
 

@@ -1,0 +1,123 @@
+"""Measures against values worked out by hand with trec_eval's rules."""
+
+import math
+
+import pytest
+
+from pyserini_rescale.errors import ConfigError, DataError
+from pyserini_rescale.regression.measures import Hit, by_rank, evaluate, ranked, read_qrels, read_run
+
+
+def run_of(**queries: list[tuple[str, float]]) -> dict[str, list[Hit]]:
+    """Hits in the order given, ranked from 1."""
+    return {
+        query: [Hit(document, rank, score) for rank, (document, score) in enumerate(hits, 1)]
+        for query, hits in queries.items()
+    }
+
+
+def test_ties_fall_to_the_higher_document_id():
+    run = run_of(q=[("a", 5), ("b", 5), ("c", 4)])
+    assert evaluate(["RR@10", "RR"], {"q": {"a": 1}}, run) == {"RR@10": 0.5, "RR": 0.5}
+    assert by_rank(["RR@10", "RR"], {"q": {"a": 1}}, run) == {"RR@10": 1.0, "RR": 1.0}
+
+
+def test_ids_are_compared_as_strings_in_ties():
+    assert ranked(run_of(q=[("10", 1), ("9", 1), ("100", 1)])["q"]) == ["9", "100", "10"]
+
+
+def test_scores_are_compared_as_32_bit_floats():
+    """2**24 and 2**24 + 1 are one float32, hence a tie, in trec_eval; 1e-9 apart around 1 as well."""
+    assert ranked(run_of(q=[("a", 2**24 + 1), ("b", 2**24)])["q"]) == ["b", "a"]
+    assert ranked(run_of(q=[("a", 1 + 1e-9), ("b", 1)])["q"]) == ["b", "a"]
+    assert ranked(run_of(q=[("a", 1e40), ("b", -1e40)])["q"]) == ["a", "b"]
+
+
+def test_score_wins_over_rank_column():
+    run = {"q": [Hit("low", 1, 1.0), Hit("high", 2, 2.0)]}
+    assert evaluate(["RR@10"], {"q": {"high": 1}}, run) == {"RR@10": 1.0}
+    assert by_rank(["RR@10"], {"q": {"high": 1}}, run) == {"RR@10": 0.5}
+
+
+def test_judged_queries_without_hits_count_as_zero():
+    qrels = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 1}, "q4": {"a": 1}}
+    run = run_of(q1=[("a", 1)], q2=[("b", 1)])
+    assert evaluate(["nDCG@10", "RR@10", "R@100"], qrels, run) == {"nDCG@10": 0.25, "RR@10": 0.25, "R@100": 0.25}
+
+
+def test_a_run_without_any_hit_is_zero():
+    assert evaluate(["nDCG@10", "RR@10", "R@1000"], {"q": {"a": 1}}, {}) == {
+        "nDCG@10": 0.0,
+        "RR@10": 0.0,
+        "R@1000": 0.0,
+    }
+
+
+def test_queries_that_are_not_judged_do_not_count():
+    run = run_of(q1=[("a", 1)], stranger=[("b", 1)])
+    assert evaluate(["RR@10", "nDCG@10"], {"q1": {"a": 1}}, run) == {"RR@10": 1.0, "nDCG@10": 1.0}
+
+
+def test_graded_unjudged_and_negative_documents():
+    """Gains are the grades themselves; unjudged documents and grades below 1 gain nothing."""
+    qrels = {"q": {"three": 3, "one": 1, "zero": 0, "minus": -2}}
+    run = run_of(q=[("minus", 9), ("one", 8), ("unjudged", 7), ("three", 6), ("zero", 5)])
+    gained = 1 / math.log2(3) + 3 / math.log2(5)
+    ideal = 3 / math.log2(2) + 1 / math.log2(3)
+    found = evaluate(["nDCG@10", "nDCG@2", "RR@10", "R@3", "RR(rel=2)@10", "R(rel=2)@3", "R(rel=2)@4"], qrels, run)
+    assert found == pytest.approx({
+        "nDCG@10": gained / ideal, "nDCG@2": (1 / math.log2(3)) / ideal, "RR@10": 0.5, "R@3": 0.5,
+        "RR(rel=2)@10": 0.25, "R(rel=2)@3": 0.0, "R(rel=2)@4": 1.0,
+    })  # fmt: skip
+
+
+def test_a_query_without_relevant_documents_counts_as_zero():
+    qrels = {"q1": {"a": 1}, "q2": {"a": 0}}
+    run = run_of(q1=[("a", 1)], q2=[("a", 1)])
+    assert evaluate(["nDCG@10", "RR@10", "R@10"], qrels, run) == {"nDCG@10": 0.5, "RR@10": 0.5, "R@10": 0.5}
+
+
+def test_cut_off_of_reciprocal_rank():
+    hits = [(f"d{number:02}", 100 - number) for number in range(12)]
+    assert evaluate(["RR@10"], {"q": {"d09": 1}}, run_of(q=hits)) == pytest.approx({"RR@10": 0.1})
+    assert evaluate(["RR@10"], {"q": {"d10": 1}}, run_of(q=hits)) == {"RR@10": 0.0}
+
+
+def test_relevant_documents_that_the_corpus_lacks_count():
+    assert evaluate(["R@10"], {"q": {"a": 1, "gone": 1}}, run_of(q=[("a", 1)])) == {"R@10": 0.5}
+
+
+def test_unknown_measure():
+    with pytest.raises(ConfigError, match="nDGC"):
+        evaluate(["nDGC@10"], {"q": {"a": 1}}, {})
+
+
+def test_files(tmp_path):
+    (tmp_path / "qrels").write_text("1 0 a 2\n1\t0\tb\t-1\n")
+    (tmp_path / "run").write_text("1 Q0 b 1 3.500000 Anserini\n1 Q0 a 2 3.000000 Anserini\n")
+    assert read_qrels(tmp_path / "qrels") == {"1": {"a": 2, "b": -1}}
+    assert read_run(tmp_path / "run") == {"1": [Hit("b", 1, 3.5), Hit("a", 2, 3.0)]}
+    (tmp_path / "empty").touch()
+    assert read_run(tmp_path / "empty") == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["1 Q0 a 2 3.0", "1 Q0 a b 2 3.0 tag", "1 Q0 a x 3.0 t", "1 Q0 a 2 high t", "1 Q0 a 2 nan t", ""]
+)
+def test_bad_run_lines_are_named(tmp_path, line):
+    (tmp_path / "run").write_text(f"1 Q0 z 1 9.0 t\n{line}\n")
+    with pytest.raises(DataError, match="run line 2"):
+        read_run(tmp_path / "run")
+
+
+def test_a_document_twice_in_a_run_is_refused(tmp_path):
+    (tmp_path / "run").write_text("1 Q0 a 1 9 t\n1 Q0 a 2 8 t\n")
+    with pytest.raises(DataError, match="line 2 names document a for a second time"):
+        read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("line", ["1 0 a", "1 0 a x", "1 0 a 1.0", "1 0 z 1", ""])
+def test_bad_qrels_lines_are_named(tmp_path, line):
+    (tmp_path / "qrels").write_text(f"1 0 z 1\n{line}\n")
+    with pytest.raises(DataError, match="qrels line 2"):
+        read_qrels(tmp_path / "qrels")
