@@ -1,8 +1,8 @@
 """Test collections: a BEIR folder or an ir_datasets id, read as streams of documents, queries and judgements.
 
-A BEIR folder holds corpus.jsonl, queries.jsonl (either may be gzipped) and qrels/SPLIT.tsv. Whatever the source, ids are
-strings without white space (a run file has columns), no id comes twice, and grades are integers; what breaks these rules
-is a DataError that names file and line. Lines end at \\n only: U+2028 and its like are text (pitfall V5).
+A BEIR folder holds corpus.jsonl, queries.jsonl (either may be gzipped) and qrels/SPLIT.tsv. Whatever the source, ids
+are strings without white space (a run file has columns), no id comes twice, and grades are integers; what breaks these
+rules is a DataError that names file and line. Lines end at \\n only: U+2028 and its like are text.
 ``write_pyserini_form`` writes the files that Pyserini's encode and search commands take. Nothing here needs Pyserini.
 """
 
@@ -158,7 +158,7 @@ def _read_queries(path: Path) -> Iterator[Query]:
 
 
 def _read_qrels(path: Path) -> Iterator[Judgement]:
-    """Yield the lines of a BEIR qrels file: three columns, the header optional (pitfall V6)."""
+    """Yield the lines of a BEIR qrels file: three columns, the header optional."""
     seen: dict[tuple[str, str], int] = {}
     for number, (where, line) in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
@@ -305,9 +305,9 @@ def write_pyserini_form(collection: Collection, folder: Path) -> Counts:
     corpus/corpus.jsonl
         One {"id", "title", "text"} a line, for ``pyserini.encode input --corpus FOLDER/corpus --fields title text``.
     topics.json
-        {qid: {"title": text}}, for ``pyserini.search.lucene --topics``. The one form that Pyserini reads alike under any
-        path (names holding "beir" or "cacm" choose other readers for .tsv) and that keeps every id a string: as .tsv,
-        007 becomes 7, and --remove-query, which compares with strings, removes nothing.
+        {qid: {"title": text}}, for ``pyserini.search.lucene --topics``. The one form that Pyserini reads alike under
+        any path (names holding "beir" or "cacm" choose other readers for .tsv) and that keeps every id a string: as
+        .tsv, 007 becomes 7, and --remove-query, which compares with strings, removes nothing.
     topics.tsv
         The same as qid, tab, text, for people and other tools.
     qrels.txt

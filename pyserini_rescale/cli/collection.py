@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if counts.queries_without_text:
         print(f"note: these queries cannot be searched and score 0: {', '.join(counts.queries_without_text[:10])}")
     print(
-        f"written to {args.output}. Next, with MODEL a folder or Hub id of a masked language model:\n{_next(args.output)}"
+        f"written to {args.output}. Next, MODEL being a masked language model's folder or Hub id:\n{_next(args.output)}"
     )
     return 0
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "The main job on a small collection: rescale the head of a masked language model, encode, index and search with "
-    "Pyserini, score. Collection: docstrings of this Python's standard library. Model: made on the spot. No network needed."
+    "Pyserini, score. Collection: docstrings of this Python's standard library. Model: made on the spot. No network."
 )
 EXAMPLES = """\
   python -m pyserini_rescale quickstart
@@ -71,8 +71,8 @@ def _scores(outcome: "Outcome") -> str:
     ])  # fmt: skip
     counts = outcome.counts
     return (
-        f"\n{counts.documents:,} documents, {counts.judged_queries:,} queries, each with the docstring it was cut from as relevant\n\n"
-        + aligned(rows)
+        f"\n{counts.documents:,} documents, {counts.judged_queries:,} queries; "
+        "relevant is the docstring that a query was cut from\n\n" + aligned(rows)
     )
 
 
@@ -80,8 +80,8 @@ def _examples(outcome: "Outcome") -> list[str]:
     width = shutil.get_terminal_size((110, 24)).columns
     blocks = []
     for example in outcome.examples:
-        place = "not among the hits" if example.place is None else f"at rank {example.place}"
-        lines = [f"query: {example.query}", f"  cut from {example.document}, found {place}".replace("found not", "not")]
+        place = "not among the hits" if example.place is None else f"found at rank {example.place}"
+        lines = [f"query: {example.query}", f"  cut from {example.document}, {place}"]
         for rank, (document, score, text) in enumerate(example.hits, start=1):
             line = f"{rank}. {score:,.0f}  {document}: {text}"
             lines.append("  " + textwrap.shorten(line, width - 2, placeholder=" ...", break_on_hyphens=False))
@@ -93,8 +93,9 @@ def _what_next(outcome: "Outcome") -> str:
     work = outcome.work
     commands = "\n".join(f"  {line}" for line in _commands(outcome))
     return f"""\
-What happened, in {outcome.seconds:.0f} seconds: docstrings became a test collection; a masked language model was made, its head
-measured and divided by {outcome.after.k:g}; Pyserini encoded, indexed and searched with it; the run was scored as trec_eval does.
+What happened, in {outcome.seconds:.0f} seconds: docstrings became a test collection; a masked language model was made,
+its head measured and divided by {outcome.after.k:g}; Pyserini encoded, indexed and searched with it; the run was scored
+as trec_eval does.
 The model is made and not trained: it matches words, and was built with a head as large as ModernBERT-base's so that the
 effect of k can be seen. The figures say that the chain works, nothing about trained models.
 
@@ -102,7 +103,7 @@ All of it lies in {work}: collection/ model/ embeddings/ index/ run.txt quicksta
 The commands that did it, for you to change:
 {commands}
 Next:
-  python -m pyserini_rescale regress run scifact.splade-tiny      a trained model on BEIR SciFact, checked figure by figure
+  python -m pyserini_rescale regress run scifact.splade-tiny      a trained model on BEIR SciFact, figures checked
   python -m pyserini_rescale head show MODEL                      the head of any masked language model
   python -m pyserini_rescale collection BEIR_FOLDER --output DIR  a collection of your own
   python -m pyserini_rescale --help"""

@@ -149,7 +149,8 @@ def _dry_run(plans: list[runner.Plan], as_json: bool) -> int:
             reason = stage["would_run"] or before
             before = reason and f"after {stage['stage']}"
             print(
-                f"# {stage['stage']}: {f'would run ({reason})' if reason else 'up to date'}\n{shell_form(stage['command'])}\n"
+                f"# {stage['stage']}: {f'would run ({reason})' if reason else 'up to date'}\n"
+                f"{shell_form(stage['command'])}\n"
             )
     return 0
 
@@ -194,7 +195,8 @@ def _table(result: Mapping[str, Any]) -> str:
     return "\n".join([
         aligned(rows),
         *(
-            f"{name} is {value:.4f} for a reader of the rank column, {values[name]:.4f} for trec_eval: equal scores, other order"
+            f"{name} is {value:.4f} for a reader of the rank column, {values[name]:.4f} for trec_eval: scores tie, and "
+            f"the two order ties differently"
             for name, value in result["by_rank"].items()
         ),
         *(f"problem: {line}" for line in result["problems"]),

@@ -5,14 +5,14 @@ ModernBERT's architecture with a byte-level BPE vocabulary of the documents (low
 * every token has a random direction, and the rarer it is, the longer its row (square root of its idf);
 * all layers keep the small random weights they start with, and the head's dense layer is a multiple of the identity, so
   that at each position the head answers with the token that stands there;
-* the rows are scaled to a mean norm of 2.55, ModernBERT-base's according to Table 1 of arXiv 2606.18811, and the decoder
-  bias is a constant below zero.
+* the rows are scaled to a mean norm of 2.55, ModernBERT-base's according to Table 1 of arXiv 2606.18811, and the
+  decoder bias is a constant below zero.
 
-As SPLADE it can therefore do no more than match words. At k = 1 it cannot do that either: scores between unrelated tokens
-are random, but with rows this long the largest of them over a text's positions is far above zero for nearly every term,
-so vectors are dense and log1p flattens what is left. That is the failure the paper describes, here by construction: it
-shows what a rescale does and proves nothing about any trained model. Trained backbones can take this module's place:
-``make`` is all that the quickstart calls.
+As SPLADE it can therefore do no more than match words. At k = 1 it cannot do that either: scores between unrelated
+tokens are random, but with rows this long the largest of them over a text's positions is far above zero for nearly
+every term, so vectors are dense and log1p flattens what is left. That is the failure the paper describes, here by
+construction: it shows what a rescale does and proves nothing about any trained model. Trained backbones can take this
+module's place: the quickstart uses ``make`` and ``SUMMARY``, no more.
 """
 
 import math

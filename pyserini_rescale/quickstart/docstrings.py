@@ -4,8 +4,8 @@ Query: the first sentence of a docstring. Relevant document: the rest of it. The
 imported; the same Python gives the same collection. About 3,000 documents with Python 3.11 to 3.13.
 
 Left out: tests, idlelib and turtledemo (applications), encodings and pydoc_data (tables), lib2to3 and what ensurepip
-bundles, and site-packages. A docstring counts if its first sentence has 4 words or more and its rest 5 or more; where two rests are
-equal, the first stays.
+bundles, and site-packages. A docstring counts if its first sentence has 4 words or more and its rest 5 or more; where
+two rests are equal, the first stays.
 """
 
 import ast
@@ -19,7 +19,8 @@ from pyserini_rescale.collections import Collection, Document, Judgement, Query
 from pyserini_rescale.errors import DataError
 
 LEFT_OUT = {
-    "site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "encodings", "pydoc_data", "lib2to3", "ensurepip",
+    "site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "encodings", "pydoc_data", "lib2to3",
+    "ensurepip",
 }  # fmt: skip
 _QUERY_WORDS, _DOCUMENT_WORDS = 4, 5
 # The end of a first sentence: a full stop and white space, or an empty line.

@@ -1,6 +1,6 @@
 """The main job from end to end: collection, backbone, rescale, then Pyserini's encode, index and search, then scores.
 
-Everything lies in one work folder, which is marked as ours by quickstart.json; a second run does again only what changed.
+Everything lies in one work folder, which is marked as ours by quickstart.json; a second run repeats what has changed.
 The collection is docstrings.py's, the backbone is backbone.py's.
 """
 
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def run(options: Options, say: Callable[[str], None]) -> Outcome:
-    """Do everything; ``say`` gets a line before each step. Raises the errors of the steps, ConfigError for the folder."""
+    """Do everything; ``say`` gets a line before each step. Raises the steps' errors, ConfigError for the folder."""
     started = time.monotonic()
     work = _prepare(options.work)
     say("reading the docstrings of this Python's standard library")

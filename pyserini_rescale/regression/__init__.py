@@ -1,1 +1,1 @@
-"""Regressions: one model on one collection, from YAML to verdict. Encoding, indexing and searching are command lines."""
+"""Regressions: one model on one collection, from YAML to verdict. Other parts are talked to by command line."""

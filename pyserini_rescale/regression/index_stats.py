@@ -2,9 +2,9 @@
 
     python -m pyserini_rescale.regression.index_stats --embeddings DIR --index DIR --output FILE
 
-Anserini may drop what it cannot read and still end well (pitfall H11); it leaves out documents without a term (H13); a
-term that its analyzer splits corrupts others (H12). So documents, postings, sum of impacts and distinct terms are counted
-in the vectors, then asked of the index, and every difference is a line in "problems".
+Anserini may drop what it cannot read and still end well; it leaves out documents without a term; a term that its
+analyzer splits corrupts others. So documents, postings, sum of impacts and distinct terms are counted in the vectors,
+then asked of the index, and every difference is a line in "problems".
 """
 
 import argparse
@@ -65,7 +65,7 @@ def ask_index(folder: Path) -> dict[str, Any]:
     from pyserini_rescale.plugin import patches
 
     patches.activate()
-    from pyserini.index.lucene import LuceneIndexReader  # starts the JVM; jnius has to come after it
+    from pyserini.index.lucene import LuceneIndexReader  # noqa: I001, it starts the JVM; jnius comes after
     from jnius import JavaException, autoclass
 
     try:

@@ -2,13 +2,13 @@
 
 Two conventions, applied once and for every measure alike:
 
-* Every judged query counts; one that the run does not hold scores 0 (trec_eval -c; pitfall H17).
+* Every judged query counts; one that the run does not hold scores 0 (trec_eval -c).
 * Documents are ranked by score as a 32-bit float, descending; ties by document id as a string, descending. That is
   trec_eval's rule, whatever the rank column says. ir_measures leaves ties to the tool behind each measure, and the one
   behind RR@k resolves them the other way round; so ties are resolved here, before ir_measures sees the run.
 
-Pyserini breaks ties by document id ascending, and impacts are integers that tie often (H16): a reader of the rank column
-gets another reciprocal rank than trec_eval. ``by_rank`` gives that figure, to be shown beside the first where they differ.
+Pyserini breaks ties by document id ascending, and impacts are integers that tie often: a reader of the rank column
+gets other figures than trec_eval. ``by_rank`` gives those, to be shown beside the first where they differ.
 """
 
 import re

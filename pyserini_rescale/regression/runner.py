@@ -237,7 +237,7 @@ def run(
 
 
 def verify(plan: Plan, show: TextIO | None = None) -> dict[str, Any]:
-    """Judge what the work folder holds. Encodes, indexes and searches nothing; the index is counted again if need be."""
+    """Judge what the work folder holds. Nothing is encoded or searched; the index is counted again if need be."""
     statistics = next(stage for stage in plan.stages if stage.name == "statistics")
     if all(path.exists() for path in statistics.inputs):
         stage_module.run_stage(statistics, plan.place, hook=True, show=show)
@@ -262,8 +262,8 @@ def check_weights(plan: Plan) -> None:
     found = _weights(folder)
     if found != expected:
         raise ModelError(
-            f"{folder / WEIGHTS} has SHA-256 {(found or 'of nothing, it is absent')[:24]}, the regression is about {expected[:24]}...: "
-            f"give the folder that holds that model by --models"
+            f"{folder / WEIGHTS} {f'has SHA-256 {found}' if found else 'cannot be read'}, the regression is about "
+            f"{expected}: give the folder that holds that model by --models"
         )
 
 

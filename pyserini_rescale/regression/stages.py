@@ -1,9 +1,9 @@
 """Stages: commands that are executed, printed and recorded as one and the same argument list.
 
-A stage reads inputs and writes one output, a file or a folder. While it runs the output has another name (``.partial``),
-so that what carries the final name is whole. Afterwards a record (records/STAGE.json) holds the stage's fingerprint: a
-hash of the command with paths made relative, of the checksums of its inputs, and of the versions that matter. A stage is
-up to date, and skipped, when its fingerprint is the recorded one and its output is still what it wrote.
+A stage reads inputs and writes one output, a file or a folder. While it runs the output has another name
+(``.partial``), so that what carries the final name is whole. Afterwards a record (records/STAGE.json) holds the stage's
+fingerprint: a hash of the command with paths made relative, of the checksums of its inputs, and of the versions that
+matter. A stage is up to date, and skipped, when its fingerprint is the recorded one and its output is what it wrote.
 
 Everything a stage prints goes to logs/STAGE.log. Commands are argument lists; no shell reads them.
 """
@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -110,8 +110,8 @@ def checksum(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def normalised(argv: tuple[str, ...], roots: Mapping[str, Path | str]) -> list[str]:
-    """Return ``argv`` with what ``roots`` names replaced by its label, and without what decides only how fast it goes."""
-    kept = [token for token, before in zip(argv, ("", *argv)) if not {token, before} & set(_HOW)]
+    """Return ``argv`` with what ``roots`` names replaced by its label, and without what only decides the speed."""
+    kept = [token for token, before in zip(argv, ("", *argv[:-1]), strict=True) if not {token, before} & set(_HOW)]
     return [_with_label(token, roots) for token in kept]
 
 
@@ -182,8 +182,8 @@ def why_stale(stage: Stage, place: Workplace) -> str | None:
 def broken(stage: Stage, place: Workplace) -> list[str]:
     """Return how what lies in the work folder contradicts the stage's record; [] where there is no record.
 
-    It looks at the command, the output and those inputs that lie in the work folder: enough to judge a run that was made
-    on another machine.
+    It looks at the command, the output and those inputs that lie in the work folder: enough to judge a run that was
+    made on another machine.
     """
     record = read_record(place, stage.name)
     if not record:
@@ -213,14 +213,14 @@ def other_versions(place: Workplace, name: str) -> list[str]:
 
 
 def hook_is_active() -> bool:
-    """Whether a Python started like ours knows our encoders by itself (the start-up hook); PYSERINI_RESCALE_HOOK=0 says no."""
+    """Whether a Python started like ours has the start-up hook; not with PYSERINI_RESCALE_HOOK=0."""
     code = "import sys; from pyserini_rescale.plugin import hook; sys.exit(not hook.is_active())"
     return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def executed(stage: Stage, hook: bool) -> list[str]:
-    """Return what is executed for ``stage.argv``: this interpreter, the output's name aside, and ``pyserini_rescale run``
-    in front of Pyserini's modules where the start-up hook is not active."""
+    """Return what is executed for ``stage.argv``: this interpreter, the output's name aside, and
+    ``pyserini_rescale run`` in front of Pyserini's modules where the start-up hook is not active."""
     argv = [sys.executable, *stage.argv[1:]]
     if not hook and argv[1] == "-m" and argv[2].split(".")[0] == "pyserini":
         argv[2:3] = ["pyserini_rescale", "run", argv[2]]

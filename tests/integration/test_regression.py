@@ -31,7 +31,7 @@ def model() -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """The first queries of SciFact test, their judged documents, and others; with an empty document and a lone query id."""
+    """The first queries of SciFact test, their judged documents and others; one document is empty."""
     source = resource("PYSERINI_RESCALE_DATA", "data", "scifact")
     folder = tmp_path_factory.mktemp("cacm-beir") / "part"  # words that make Pyserini read .tsv topics another way
     (folder / "qrels").mkdir(parents=True)

@@ -10,7 +10,7 @@ import pytest
 from pyserini_rescale.regression import runner, spec, stages
 
 FAKE = Path(__file__).with_name("fake_stages.py")
-# q1 "red": d1 and d2 tie at 10, so d2 comes first: RR 1/2, nDCG 1/log2(3). q2 "ball game": d4 (grade 2), then d1 (grade 1).
+# q1 "red": d1 and d2 tie at 10, so d2 comes first: RR 1/2, nDCG 1/log2(3). q2 "ball game": d4 (grade 2), d1 (grade 1).
 MEASURED = {"nDCG@10": (1 / math.log2(3) + 1) / 2, "RR@10": 0.75, "R@10": 1.0}
 COUNTS = {
     "documents": 3, "empty_vectors": 1, "unique_terms": 5, "postings": 7, "impacts": 70,

@@ -1,6 +1,7 @@
 """Stands for Pyserini's commands in tests of the runner: same options, toy work, no JVM. Run as a script.
 
-FAKE_BREAK names a part to do wrong: encode, index (loses a document), search (loses a query), stranger (unknown document).
+FAKE_BREAK names a part to do wrong: encode, index (loses a document), search (loses a query), stranger (an unknown
+document).
 """
 
 import json

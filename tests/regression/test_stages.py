@@ -71,7 +71,8 @@ def test_fingerprints_tell_inputs_commands_and_versions_apart(place, copy, tmp_p
     (tmp_path / "data" / "source").write_text("two")
     second = fingerprint(copy)
     other_command = fingerprint(dataclasses.replace(copy, argv=(*copy.argv, "--hits", "5")))
-    monkeypatch.setattr(stages, "versions", lambda now=stages.versions(): {**now, "torch": "99"})
+    now = stages.versions()
+    monkeypatch.setattr(stages, "versions", lambda: {**now, "torch": "99"})
     assert len({first, second, other_command, fingerprint(copy)}) == 4
 
 
@@ -103,7 +104,8 @@ def test_threads_and_device_do_not_decide_the_result(place, copy):
 
 def test_another_version_is_stale(place, copy, monkeypatch):
     run(copy, place)
-    monkeypatch.setattr(stages, "versions", lambda now=stages.versions(): {**now, "torch": "99"})
+    now = stages.versions()
+    monkeypatch.setattr(stages, "versions", lambda: {**now, "torch": "99"})
     assert "torch was" in why_stale(copy, place) and "is 99" in why_stale(copy, place)
     assert broken(copy, place) == []
 
