@@ -4,11 +4,11 @@
     python scripts/overscaling.py --write docs/head.md             put them between the markers of that page
     python scripts/overscaling.py --model DIR [--model DIR ...]    for checkpoints of your own
 
-Without --model: random models of every backbone of arXiv 2606.18811 at their published width, LayerNorm eps and mean row
-norm (Table 1), two layers deep, 300 entries of vocabulary, seed 0. Position and token type embeddings are at the
-initialisation of the published models (normal, 0.02); GTE has one token type (without any, nothing is added, and shared is
-balanced). Depth and training change what the layers make of a moved
-input; the input itself, after the first LayerNorm, depends on the published numbers alone.
+Without --model: random models of every backbone of arXiv 2606.18811 at their published width, LayerNorm eps and mean
+row norm (Table 1), two layers deep, 300 entries of vocabulary, seed 0. Position and token type embeddings are at the
+initialisation of the published models (normal, 0.02); GTE has one token type (without any, nothing is added, and shared
+is balanced). Depth and training change what the layers make of a moved input; the input itself, after the first
+LayerNorm, depends on the published numbers alone.
 
 With --model: the checkpoint as it is, on the built-in texts, and what its SPLADE vectors become.
 """
@@ -37,13 +37,19 @@ class Published:
 
 
 def _common(**more):
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": 768, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 256}
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 768,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 12,
+        "intermediate_size": 256,
+    }
     return {**sizes, "max_position_embeddings": 64, "pad_token_id": 0, **more}
 
 
 _DISTILBERT = {
-    "vocab_size": VOCABULARY, "dim": 768, "n_layers": 2, "n_heads": 12, "hidden_dim": 256, "max_position_embeddings": 64,
-    "pad_token_id": 0,
+    "vocab_size": VOCABULARY, "dim": 768, "n_layers": 2, "n_heads": 12, "hidden_dim": 256,
+    "max_position_embeddings": 64, "pad_token_id": 0,
 }  # fmt: skip
 _MODERNBERT = {"cls_token_id": 1, "bos_token_id": 1, "sep_token_id": 2, "eos_token_id": 2, "norm_eps": 1e-5}
 _ROBERTA = {"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5}
@@ -185,7 +191,9 @@ def checkpoint_tables(folder: str) -> str:
     model, tokenizer, texts = load_masked_lm(folder), load_tokenizer(folder), builtin_texts()
     name = Path(folder).name
     if backbone_for(model.config.model_type) is None:
-        sys.exit(f"error: {folder} is a {model.config.model_type} model, for which there is no scope balanced to compare with")
+        sys.exit(
+            f"error: {folder} is a {model.config.model_type} model, which has no scope balanced to compare with"
+        )
     print(f"{name} ...", file=sys.stderr)
     sequences = token_ids(model, tokenizer, texts.documents, usable_length(model, tokenizer, None) or LENGTH)
     found = movements(model, sequences)
@@ -208,7 +216,9 @@ def checkpoint_tables(folder: str) -> str:
 def main() -> int:
     """Parse, measure, print or write; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", metavar="DIR", action="append", default=[], help="a checkpoint of your own (repeatable)")
+    parser.add_argument(
+        "--model", metavar="DIR", action="append", default=[], help="a checkpoint of your own (repeatable)"
+    )
     parser.add_argument("--write", metavar="PAGE", type=Path, help="put the tables of the random models into this page")
     args = parser.parse_args()
     if args.write is None:

@@ -16,4 +16,5 @@ fi
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 bash scripts/setup.sh "${options[@]}" | tee "$log"
-"$(tail -n 1 "$log")/bin/python" -m pytest "$@"
+# Two tests at a time, a file's tests together; one thread each, since busy threads that share a core are many times slower.
+OMP_NUM_THREADS=1 "$(tail -n 1 "$log")/bin/python" -m pytest --numprocesses 2 --dist loadfile "$@"

@@ -31,40 +31,42 @@ MODEL is a folder in Hugging Face format or a Hub id. What each figure and rule 
 """
 
 _TEXTS_HELP = (
-    "text file with one text a line, JSONL with query and passage (or text), or the word builtin for sixteen English pairs"
+    "text file with one text a line, JSONL with query and passage (or text), or builtin for sixteen English pairs"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    show = actions.add_parser("show", help="row norms, anisotropy and shape of heads; with --texts what they do to texts")
+    show = actions.add_parser("show", help="row norms, anisotropy, shape; with --texts what heads do to texts")
     show.add_argument("models", nargs="+", metavar="MODEL")
     show.add_argument("--texts", metavar="FILE", help=_TEXTS_HELP)
     show.add_argument("--plot", metavar="FILE", help="draw a histogram of row norms (.png, .svg or .pdf)")
     _add_common(show)
     show.add_argument("--json", action="store_true", help="print JSON")
 
-    suggest = actions.add_parser("suggest", help="recommend a factor, a scope and a bias offset, with the table behind it")
+    suggest = actions.add_parser("suggest", help="recommend factor, scope and bias offset, with the table behind it")
     suggest.add_argument("model", metavar="MODEL")
     suggest.add_argument("--texts", metavar="FILE", default="builtin", help=_TEXTS_HELP + " (default)")
     suggest.add_argument("--target-active", metavar="SHARE", help="share of the vocabulary active per document (0.015)")
     _add_common(suggest)
     suggest.add_argument("--json", action="store_true", help="print JSON")
 
-    rescale = actions.add_parser("rescale", help="divide the head by a factor, shift its bias, or both, into a new folder")
+    rescale = actions.add_parser("rescale", help="divide the head, shift its bias, or both, into a new folder")
     rescale.add_argument("model", metavar="MODEL")
     rescale.add_argument("--output", metavar="DIR", required=True, help="a new folder")
     rescale.add_argument("--factor", metavar="K", help="divide the head by K, or by what auto finds")
     rescale.add_argument(
         "--scope",
         metavar="shared|balanced|untied",
-        help="shared: the paper's, the tied matrix; balanced: shared, with hidden states kept; untied: the output alone "
+        help="shared: the paper's, the tied matrix; balanced: also keeps hidden states; untied: the output alone "
         "(default: balanced where there is a tied head and a known backbone, else untied)",
     )
     rescale.add_argument("--rescale-bias", action="store_true", help="divide the decoder bias by the factor too")
     rescale.add_argument(
-        "--bias-offset", metavar="C|auto|per-term", help="subtract C from the decoder bias, or what is found on the texts"
+        "--bias-offset",
+        metavar="C|auto|per-term",
+        help="subtract C from the decoder bias, or what is found on the texts",
     )
     rescale.add_argument("--target-active", metavar="SHARE", help="share of the vocabulary active per document (0.015)")
     rescale.add_argument("--texts", metavar="FILE", help=_TEXTS_HELP + " (default)")
@@ -111,16 +113,19 @@ def _show(args: argparse.Namespace) -> int:
     if plot is not None:
         plot_row_norms(stats, names, plot)
     if args.json:
-        _print_json([one.to_dict() | ({"texts": figures[at].to_dict()} if figures else {}) for at, one in enumerate(stats)])
+        found = [one.to_dict() for one in stats]
+        for one, diagnosis in zip(found, figures, strict=bool(figures)):
+            one["texts"] = diagnosis.to_dict()
+        _print_json(found)
         return 0
     print(_stats_table(stats, names))
-    for name, one in zip(names, stats):
+    for name, one in zip(names, stats, strict=True):
         if one.zero_rows:
             print(f"{name}: {one.zero_rows:,} rows of zeros are left out of the anisotropy")
     if texts is not None:
         print(f"\n{texts.describe()}")
         print(_figures_table(figures, names))
-        for name, diagnosis in zip(names, figures):
+        for name, diagnosis in zip(names, figures, strict=True):
             print(f"{name}: {diagnosis.line()}" if len(names) > 1 else diagnosis.line())
     if plot is not None:
         print(f"row norms drawn to {plot}")
@@ -147,7 +152,8 @@ def _suggest(args: argparse.Namespace) -> int:
 
 
 def _rescale(args: argparse.Namespace) -> int:
-    factor, offset = _number(args.factor, "--factor", ("auto",)), _number(args.bias_offset, "--bias-offset", ("auto", "per-term"))
+    factor = _number(args.factor, "--factor", ("auto",))
+    offset = _number(args.bias_offset, "--bias-offset", ("auto", "per-term"))
     target, length = _target(args.target_active), _whole(args.length, "--length")
     if args.target_active is not None and not isinstance(offset, str):
         raise ConfigError("--target-active goes with --bias-offset auto or per-term")
@@ -281,11 +287,12 @@ def _stats_table(stats: Sequence["HeadStats"], names: Sequence[str]) -> str:
         "norm mean", "max", "min", "std", "anisotropy",
     )  # fmt: skip
     rows = [header]
-    for name, one in zip(names, stats):
+    for name, one in zip(names, stats, strict=True):
         rows.append((
             name, one.model_type, _calibration(one), f"{one.vocabulary:,} x {one.width:,}", one.dtype, yes_no(one.tied),
             yes_no(one.bias), number(one.bias_mean), yes_no(one.normalised_at_once), number(one.row_norm_mean, 4),
-            number(one.row_norm_max, 4), number(one.row_norm_min, 4), number(one.row_norm_std, 4), number(one.anisotropy, 4),
+            number(one.row_norm_max, 4), number(one.row_norm_min, 4), number(one.row_norm_std, 4),
+            number(one.anisotropy, 4),
         ))  # fmt: skip
     return aligned(rows, left=3)
 
@@ -315,15 +322,17 @@ def _figures_table(figures: Sequence["Diagnosis"], names: Sequence[str]) -> str:
 
 def _settings_table(suggestion: "Suggestion") -> str:
     rows = [(
-        "setting", "verdict", "offset", "terms q / d", "largest weight", "match", "other", "loss", "ln(C)", "on top", "cosine",
+        "setting", "verdict", "offset", "terms q / d", "largest weight", "match", "other", "loss", "ln(C)", "on top",
+        "cosine",
     )]  # fmt: skip
     for one in suggestion.settings:
         d = one.diagnosis
         name = f"* {one.name()}" if one is suggestion.recommended else f"  {one.name()}"
         rows.append((
-            name, d.verdict, number(one.offset and one.offset.constant), f"{d.queries.indexed:,.0f} / {d.documents.indexed:,.0f}",
-            number(d.documents.weight_max, 2), number(d.match_score, 1), number(d.other_score, 1), number(d.loss, 2),
-            number(d.chance, 2), number(d.first, 2), number(d.cosine, 2),
+            name, d.verdict, number(one.offset and one.offset.constant),
+            f"{d.queries.indexed:,.0f} / {d.documents.indexed:,.0f}", number(d.documents.weight_max, 2),
+            number(d.match_score, 1), number(d.other_score, 1), number(d.loss, 2), number(d.chance, 2),
+            number(d.first, 2), number(d.cosine, 2),
         ))  # fmt: skip
     return aligned(rows, left=2)
 
@@ -331,32 +340,32 @@ def _settings_table(suggestion: "Suggestion") -> str:
 def _advice(model: str, suggestion: "Suggestion", texts: str, target: str | None) -> list[str]:
     best: Setting | None = suggestion.recommended
     if best is None:
-        return ["no setting of the table is healthy: is this a trained masked language model, and are the texts of its language?"]
+        return ["no setting of the table is healthy: is the model a trained one, and are the texts in its language?"]
     if best.k == 1 and best.offset is None:
         return [f"recommended: nothing to change; {best.diagnosis.line()}"]
     options = "" if best.k == 1 else f" --factor {best.k:g} --scope {suggestion.scope}"
     if best.offset is not None:
         options += f" --bias-offset {best.offset.rule}" + ("" if target is None else f" --target-active {target}")
         options += "" if texts == "builtin" else f" --texts {texts}"
+    scope = "" if best.k == 1 else f", scope {suggestion.scope}"
     lines = [
-        f"recommended (*): {best.name()}" + ("" if best.k == 1 else f", scope {suggestion.scope}") + f"; {best.diagnosis.line()}",
+        f"recommended (*): {best.name()}{scope}; {best.diagnosis.line()}",
         f"  python -m pyserini_rescale head rescale {model}{options} --output DIR",
     ]
     if texts == "builtin":
-        lines.append("the built-in pairs show what is far off; to calibrate for a collection give texts of its own (--texts)")
+        lines.append("the built-in pairs show what is far off; for a collection, give texts of its own (--texts)")
     return lines
 
 
-def _account(
-    done: "Calibration", factor: float | str | None, offset: float | str | None, measured: str
-) -> list[str]:
+def _account(done: "Calibration", factor: float | str | None, offset: float | str | None, measured: str) -> list[str]:
     policy, lines = done.policy, []
     if factor is not None:
-        bias = ", bias too" if policy.rescale_bias else ""
-        lines.append(f"head divided by k = {policy.k:g}{' (auto)' if factor == 'auto' else ''}, scope {policy.scope}{bias}")
+        found, bias = " (auto)" if factor == "auto" else "", ", bias too" if policy.rescale_bias else ""
+        lines.append(f"head divided by k = {policy.k:g}{found}, scope {policy.scope}{bias}")
     lines.append(f"hidden states moved by {done.movement:.2%} (relative L2 norm) on {measured}")
     if offset is not None:
-        how = "" if policy.target_active is None else f" for {policy.target_active:.3g} of the vocabulary active per document"
+        share = policy.target_active
+        how = "" if share is None else f" for {share:.3g} of the vocabulary active per document"
         first = "each term's own mean, then " if policy.term_offsets is not None else ""
         lines.append(f"subtracted from the decoder bias: {first}{policy.bias_offset:.6g} ({policy.offset_rule}{how})")
     if done.before is not None and done.after is not None:

@@ -11,7 +11,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_plot_file(name: str) -> Path:
-    """Return the path to draw to; raises ConfigError for a format that is not offered, or a folder that is not there."""
+    """Return the path to draw to; raises ConfigError for a format that is not offered, or a missing folder."""
     path = Path(name)
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"--plot {name}: the name has to end in {', '.join(FORMATS)}")

@@ -22,6 +22,7 @@ from pyserini.encode import DocumentEncoder, QueryEncoder
 
 from pyserini_rescale.encode.quantize import sparse_impacts
 from pyserini_rescale.encode.terms import index_terms, special_ids
+from pyserini_rescale.encode.untyped import UntypedInt, UntypedStr
 from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model.head import find_head, load_masked_lm, position_limit, stored_policy
 from pyserini_rescale.model.policy import Policy, split_name
@@ -32,14 +33,6 @@ from pyserini_rescale.model.tokenizer import load_tokenizer
 # is fastest when it has much to do.
 _TOKENS_CPU = 4096
 _TOKENS_DEVICE = 2**16
-
-
-class UntypedInt(int):
-    """A number that is only a default: the checkpoint's policy goes before it."""
-
-
-class UntypedStr(str):
-    """A device that is only a default: where the machine lacks it, the CPU is used without a word."""
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,29 +1,32 @@
-"""Choose a rescale factor k and a bias offset for a head, and apply them: the rules behind ``head suggest`` and ``auto``.
+"""Choose a rescale factor k and a bias offset for a head, and apply them: the rules behind ``head suggest`` and
+``auto``.
 
 Everything is measured at initialisation, from one pass of a few texts through the model (pooled.py). The paper
 (arXiv 2606.18811) finds k by training once per value, and leaves an adaptive choice open; this is ours.
 
 The rule for k
-    The smallest k of ``FACTORS`` at which the in-batch loss is at most ``LOSS_LIMIT`` times ln(candidates), and queries and documents
-    still have ``FEW`` terms after quantisation (see diagnose.py for both). Smallest, because every further division only makes
-    weights small: past the point where the softmax is no longer saturated, nothing is gained, and terms fall below half a step
-    of the quantiser one by one. With an offset, the offset is chosen anew at each k, so the share of active terms is met at
-    all of them, and k is left with the scale alone.
+    The smallest k of ``FACTORS`` at which the in-batch loss is at most ``LOSS_LIMIT`` times ln(candidates), and queries
+    and documents still have ``FEW`` terms after quantisation (see diagnose.py for both). Smallest, because every
+    further division only makes weights small: past the point where the softmax is no longer saturated, nothing is
+    gained, and terms fall below half a step of the quantiser one by one. With an offset, the offset is chosen anew at
+    each k, so the share of active terms is met at all of them, and k is left with the scale alone.
 
 The rule for the recommendation
-    The first of these that is healthy: the head as it is; a constant offset alone; a constant offset and the smallest k that
-    goes with it; k alone. A constant offset comes first because the masked-LM does not see it and because it makes vectors sparse,
-    which k does not; per-term offsets are in the table, not recommended, since they rest on many texts of the collection. In
-    our own trial (one seed, a small model) the order of quality after training was per-term offset, offset, offset with k, k.
+    The first of these that is healthy: the head as it is; a constant offset alone; a constant offset and the smallest k
+    that goes with it; k alone. A constant offset comes first because the masked-LM does not see it and because it makes
+    vectors sparse, which k does not; per-term offsets are in the table, not recommended, since they rest on many texts
+    of the collection. In our own trial (one seed, a small model) the order of quality after training was per-term
+    offset, offset, offset with k, k.
 
 Scope
-    balanced where the backbone has a row in the table and a tied head: hidden states stay, so what was measured is what is
-    trained. untied elsewhere, for the same reason. shared is the paper's, and for its own figures only.
+    balanced where the backbone has a row in the table and a tied head: hidden states stay, so what was measured is what
+    is trained. untied elsewhere, for the same reason. shared is the paper's, and for its own figures only.
 
-Where it fails. Loss and sparsity at the start do not decide what training makes of a model: the paper's BERT trains well at
-k = 1 whatever its start, and its RoBERTa and ModernBERT prefer different k for different test sets. More candidates or longer
-texts raise the loss, so k depends on the texts, weakly. Under scope shared, hidden states move with k and the figures
-for k > 1 are only near; what the command reports after the rescale is measured on the rescaled model.
+Where it fails. Loss and sparsity at the start do not decide what training makes of a model: the paper's BERT trains
+well at k = 1 whatever its start, and its RoBERTa and ModernBERT prefer different k for different test sets. More
+candidates or longer texts raise the loss, so k depends on the texts, weakly. Under scope shared, hidden states move
+with k and the figures for k > 1 are only near; what the command reports after the rescale is measured on the rescaled
+model.
 
 Letters: N texts, V vocabulary.
 """
@@ -37,7 +40,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model.diagnose import FEW, LOSS_LIMIT, Diagnosis, diagnose, in_batch_loss
 from pyserini_rescale.model.head import check_factor, find_head, probe_ids, rescale_head, stored_policy
-from pyserini_rescale.model.offset import Offset, apply_offset, check_can_offset, check_offset, check_target, choose_offset
+from pyserini_rescale.model.offset import (
+    Offset,
+    apply_offset,
+    check_can_offset,
+    check_offset,
+    check_target,
+    choose_offset,
+)
 from pyserini_rescale.model.policy import SCOPES, TARGET_ACTIVE, Policy
 from pyserini_rescale.model.pooled import Pooled, hidden_states, pool_texts, relative_movement, token_ids, usable_length
 from pyserini_rescale.model.texts import Texts, builtin_texts
@@ -79,8 +89,8 @@ class Suggestion:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What ``calibrate_head`` did: the policy that the model carries now, how far hidden states moved (relative L2 norm, on
-    the texts), and the figures before and after; no figures where they were not asked for."""
+    """What ``calibrate_head`` did: the policy that the model carries now, how far hidden states moved (relative L2
+    norm, on the texts), and the figures before and after; no figures where they were not asked for."""
 
     policy: Policy
     movement: float
@@ -97,7 +107,8 @@ def recommended_scope(model: PreTrainedModel) -> str:
 def choose_factor(
     pooled: Pooled, *, offset_rule: str | None = None, share: float = TARGET_ACTIVE, rescale_bias: bool = False
 ) -> float | None:
-    """Return k by the module's rule, or None if no k of ``FACTORS`` does; with ``offset_rule`` the offset is chosen anew per k.
+    """Return k by the module's rule, or None if no k of ``FACTORS`` does; with ``offset_rule`` the offset is chosen
+    anew per k.
 
     Raises DataError if the texts hold fewer than two pairs, from which no loss can be had.
     """
@@ -117,8 +128,8 @@ def suggest(
 ) -> Suggestion:
     """Return the table of settings for ``model`` on ``pooled`` texts, and the recommended one.
 
-    Raises ModelError if the model was rescaled or given an offset already, ConfigError and DataError for a share or texts
-    from which nothing can be told.
+    Raises ModelError if the model was rescaled or given an offset already, ConfigError and DataError for a share or
+    texts from which nothing can be told.
     """
     _check_untouched(model)
     check_target(share)
@@ -146,7 +157,12 @@ def suggest(
 
 
 def check_request(
-    *, factor: float | str | None, scope: str | None, rescale_bias: bool, bias_offset: float | str | None, target_active: float
+    *,
+    factor: float | str | None,
+    scope: str | None,
+    rescale_bias: bool,
+    bias_offset: float | str | None,
+    target_active: float,
 ) -> None:
     """Raise ConfigError for arguments of ``calibrate_head`` that no model could make sense of."""
     if factor is None and bias_offset is None:
@@ -178,11 +194,11 @@ def calibrate_head(
 ) -> Calibration:
     """Rescale the head of ``model`` by ``factor``, then give it a bias offset, in place; return what was done.
 
-    factor: a number, "auto" (``choose_factor``) or None for none. scope: as in ``rescale_head``; ``recommended_scope`` if None.
-    bias_offset: a number, "auto", "per-term" (offset.py)
-    or None for none. target_active: share of the vocabulary active per document, for the latter two. texts: what is measured
-    on, the built-in pairs if None. length: tokens a text is cut to. Without a tokenizer only numbers can be used, and the
-    movement of the hidden states is measured on a fixed handful of token ids.
+    factor: a number, "auto" (``choose_factor``) or None for none. scope: as in ``rescale_head``; ``recommended_scope``
+    if None. bias_offset: a number, "auto", "per-term" (offset.py) or None for none. target_active: share of the
+    vocabulary active per document, for the latter two. texts: what is measured on, the built-in pairs if None. length:
+    tokens a text is cut to. Without a tokenizer only numbers can be used, and the movement of the hidden states is
+    measured on a fixed handful of token ids.
 
     Raises ConfigError, DataError or ModelError, before anything is changed, for whatever cannot be done.
     """
@@ -191,7 +207,7 @@ def calibrate_head(
     )
     measured = factor == AUTO or isinstance(bias_offset, str)
     if tokenizer is None and (measured or texts is not None):
-        raise ModelError("this model has no tokenizer, and texts are needed to choose by: give numbers instead of auto and per-term")
+        raise ModelError("this model has no tokenizer, and texts are needed: give numbers instead of auto and per-term")
     if bias_offset is not None:
         check_can_offset(model)
     texts = texts or builtin_texts()
@@ -233,12 +249,12 @@ def _factor(
     if factor != AUTO:
         return factor  # type: ignore[return-value]
     if isinstance(bias_offset, (int, float)):
-        raise ConfigError("factor auto goes with bias offset auto or per-term: an offset given as a number belongs to one k")
+        raise ConfigError("factor auto goes with bias offset auto or per-term: an offset in numbers belongs to one k")
     k = choose_factor(pooled, offset_rule=bias_offset, share=share, rescale_bias=rescale_bias)
     if k is None:
         raise ModelError(
-            f"no k from {FACTORS[0]:g} to {FACTORS[-1]:g} brings the in-batch loss below {LOSS_LIMIT:g} ln(candidates) and leaves "
-            f"{FEW:g} terms: look at `head suggest`, and give numbers"
+            f"no k from {FACTORS[0]:g} to {FACTORS[-1]:g} brings the in-batch loss below {LOSS_LIMIT:g} ln(candidates) "
+            f"and leaves {FEW:g} terms: look at `head suggest`, and give numbers"
         )
     return k
 
@@ -249,7 +265,8 @@ def _offset_at(pooled: Pooled, k: float, rule: str | None, share: float, rescale
 
 def _loss(pooled: Pooled, k: float, rescale_bias: bool, offset: torch.Tensor | float) -> float:
     queries, candidates = (
-        pooled.logits(products, k, rescale_bias, offset).relu_().log1p_() for products in (pooled.queries, pooled.candidates)
+        pooled.logits(products, k, rescale_bias, offset).relu_().log1p_()
+        for products in (pooled.queries, pooled.candidates)
     )
     return in_batch_loss(queries @ candidates.T)
 
@@ -260,13 +277,13 @@ def _chance(pooled: Pooled) -> float:
 
 def _check_pairs(pooled: Pooled) -> None:
     if len(pooled.queries) < 2:
-        raise DataError("the texts hold fewer than two pairs: a loss over candidates needs more (single texts of two words or more do)")
+        raise DataError("the texts hold fewer than two pairs, so there is no loss (single texts need two words)")
 
 
 def _check_untouched(model: PreTrainedModel) -> None:
     policy = stored_policy(model)
     if policy is not None and (policy.scope is not None or policy.offset_rule is not None):
-        raise ModelError("this model was calibrated already, by its config.json: start from the original checkpoint, or undo it")
+        raise ModelError("this model was calibrated already: start from the original checkpoint, or undo it")
 
 
 def settings_as_dicts(suggestion: Suggestion) -> list[dict[str, Any]]:

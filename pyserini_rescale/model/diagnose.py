@@ -1,18 +1,20 @@
 """What a head does downstream: how many terms, how large, whether scores tell texts apart. And a verdict on it.
 
-The figures are those of SPLADE vectors (arXiv 2606.18811, Eq. 1 to 4) of a few texts, at initialisation or at any time. The
-verdict has two limits on each side. They are conventions, chosen to be far from what trains well and near to what does not,
-not results: no experiment of ours or the paper's fixes them more closely than a factor of two or so.
+The figures are those of SPLADE vectors (arXiv 2606.18811, Eq. 1 to 4) of a few texts, at initialisation or at any time.
+The verdict has two limits on each side. They are conventions, chosen to be far from what trains well and near to what
+does not, not results: no experiment of ours or the paper's fixes them more closely than a factor of two or so.
 
 too large
-    The in-batch loss is above ``LOSS_LIMIT`` times ln(candidates). ln(candidates) is the loss of scores that tell nothing apart;
-    twice that means that the matching passage gets, in the geometric mean, at most the square of its chance: the softmax is
-    saturated on wrong answers, and each query learns from one candidate only. Or queries or documents have more than
-    ``DENSE`` of the vocabulary in their vectors: trained models have a hundredth, and Lucene takes 1,024 query terms.
+    The in-batch loss is above ``LOSS_LIMIT`` times ln(candidates). ln(candidates) is the loss of scores that tell
+    nothing apart; twice that means that the matching passage gets, in the geometric mean, at most the square of its
+    chance: the softmax is saturated on wrong answers, and each query learns from one candidate only. Or queries or
+    documents have more than ``DENSE`` of the vocabulary in their vectors: trained models have a hundredth, and Lucene
+    takes 1,024 query terms.
 too small
-    Queries or documents have fewer than ``FEW`` terms on average once weights are impacts, or more than ``EMPTY`` of them none:
-    what the quantiser rounds to zero is not in the index, whatever the float scores say. Or, with vectors that are not dense,
-    the mean cosine of unrelated passages is above ``ALIKE``: the bias decides what is active, not the text.
+    Queries or documents have fewer than ``FEW`` terms on average once weights are impacts, or more than ``EMPTY`` of
+    them none: what the quantiser rounds to zero is not in the index, whatever the float scores say. Or, with vectors
+    that are not dense, the mean cosine of unrelated passages is above ``ALIKE``: the bias decides what is active, not
+    the text.
 
 Where it fails: a few texts of another kind than the collection's say little; a loss that is low because query and
 passage share words says nothing about learning; a dense start can be regularised away (the paper's BERT may well start
@@ -58,10 +60,10 @@ class Diagnosis:
     """The figures of one head on one set of texts, and the verdict.
 
     match_score, other_score: mean dot product of a query with its passage, and with the other candidates. loss: mean
-    cross-entropy of picking the passage among all candidates (Eq. 4, temperature 1); chance: ln(candidates). first: share of
-    queries whose passage scores highest (ties count against it). cosine: mean over pairs of unrelated passages.
-    special_share: share of the documents' weight that lies on special tokens. None where there are too few texts to tell.
-    verdict: healthy, too large, or too small. reasons: the figures behind it.
+    cross-entropy of picking the passage among all candidates (Eq. 4, temperature 1); chance: ln(candidates). first:
+    share of queries whose passage scores highest (ties count against it). cosine: mean over pairs of unrelated
+    passages. special_share: share of the documents' weight that lies on special tokens. None where there are too few
+    texts to tell. verdict: healthy, too large, or too small. reasons: the figures behind it.
     """
 
     vocabulary: int
@@ -90,7 +92,7 @@ class Diagnosis:
 def diagnose(
     pooled: Pooled, k: float = 1.0, *, rescale_bias: bool = False, offset: torch.Tensor | float = 0.0
 ) -> Diagnosis:
-    """Return the figures of ``pooled`` texts for a k and an offset, a number or (V); the defaults are the head as it is."""
+    """Return the figures of ``pooled`` texts for a k and an offset (number or (V)); by default of the head as it is."""
 
     def weights(products: torch.Tensor) -> torch.Tensor:
         return pooled.logits(products, k, rescale_bias, offset).relu_().log1p_()
@@ -122,7 +124,7 @@ def in_batch_loss(scores: torch.Tensor) -> float:
 
 
 def least_impact_weight(pooled: Pooled) -> float:
-    """Return the weight above which the impact is 1 or more: half a step of the quantiser (halves go to even, to zero)."""
+    """Return the weight above which the impact is 1 or more: half a step of the quantiser (a half goes to zero)."""
     return 0.5 * pooled.policy.weight_range / pooled.policy.quant_range
 
 
@@ -157,7 +159,7 @@ def _score_figures(scores: torch.Tensor | None) -> dict[str, float | None]:
 
 
 def _mean_cosine(vectors: torch.Tensor) -> float | None:
-    """Return the mean cosine of two different rows of (N, V), by the closed form of head_stats; rows of zeros are left out."""
+    """Return the mean cosine of two different rows (N, V), by the closed form of head_stats; rows of zeros aside."""
     lengths = vectors.double().norm(dim=1)
     kept = lengths > 0
     count = int(kept.sum())
@@ -181,7 +183,7 @@ def _judge(
     cosine: float | None,
 ) -> tuple[str, tuple[str, ...]]:
     sides = [("queries", queries), ("documents", documents)]
-    sizes = {name: f"{name} have {side.indexed:,.0f} of {vocabulary:,} terms" for name, side in sides if side is not None}
+    sizes = {name: f"{name} have {side.indexed:,.0f} of {vocabulary:,} terms" for name, side in sides if side}
     small = [
         f"{sizes[name]} after quantisation (fewer than {FEW:g})" for name, side in sides if side and side.indexed < FEW
     ] + [
@@ -198,9 +200,10 @@ def _judge(
         large.append(f"{told} (more than {LOSS_LIMIT:g} times)")
     alike = cosine is not None and cosine > ALIKE
     if alike and not any(side and side.indexed > DENSE * vocabulary for _, side in sides):
-        small.append(f"unrelated passages have a cosine of {cosine:.3f} (more than {ALIKE:g}): the bias decides, not the text")
+        small.append(f"cosine of unrelated passages {cosine:.3f} (more than {ALIKE:g}): the bias decides, not the text")
     if small:
         return "too small", tuple(small + large)
     if large:
         return "too large", tuple(large)
-    return "healthy", (*sizes.values(), told, *([] if cosine is None else [f"cosine of unrelated passages {cosine:.2f}"]))
+    more = [] if cosine is None else [f"cosine of unrelated passages {cosine:.2f}"]
+    return "healthy", (*sizes.values(), told, *more)

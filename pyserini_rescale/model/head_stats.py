@@ -1,15 +1,16 @@
 """What Table 1 of arXiv 2606.18811 says about a checkpoint: row norms of the MLM head, anisotropy, and a few facts.
 
 For a safetensors checkpoint of a backbone with a row in the table, the head is read from the file, without torch; the
-memory needed does not grow with the vocabulary. Anything else (other formats, other model types, names on the Hub that are
-not fetched yet) is loaded with transformers, and a head without a row has to pass the probe of head.py.
+memory needed does not grow with the vocabulary. Anything else (other formats, other model types, names on the Hub that
+are not fetched yet) is loaded with transformers, and a head without a row has to pass the probe of head.py.
 
-Anisotropy. The paper gives numbers but no estimator. Here: the mean cosine of all pairs of two different rows, exactly, by
+Anisotropy. The paper gives numbers but no estimator. Here: the mean cosine of all pairs of two different rows, exactly,
+by
 
     sum over i != j of u_i . u_j  =  |sum_i u_i|^2 - n        (u_i: the rows divided by their norms)
 
-which costs one pass over the rows where the pairs would cost n^2 products. Rows of zeros have no direction: they are left
-out of it, and counted.
+which costs one pass over the rows where the pairs would cost n^2 products. Rows of zeros have no direction: they are
+left out of it, and counted.
 
 Letters: V vocabulary, d width.
 """
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 class HeadStats:
     """The head of one checkpoint.
 
-    vocabulary, width: V and d. row_norm_*: of the rows of W_head, L2; std is the population's. zero_rows: rows of zeros.
-    anisotropy: mean cosine of two different rows, None below two rows that are not zero. tied: head and input embedding
-    are one matrix. bias_*: of the decoder bias, None where there is none. normalised_at_once: the word embedding meets its
-    first LayerNorm with nothing added; None where only the model's code would tell. dtype: of the numbers in the file.
-    policy: what config.json carries under our key, or None. norms: the row norms themselves, (V,) float64.
+    vocabulary, width: V and d. row_norm_*: of the rows of W_head, L2; std is the population's. zero_rows: rows of
+    zeros. anisotropy: mean cosine of two different rows, None below two rows that are not zero. tied: head and input
+    embedding are one matrix. bias_*: of the decoder bias, None where there is none. normalised_at_once: the word
+    embedding meets its first LayerNorm with nothing added; None where only the model's code would tell. dtype: of the
+    numbers in the file. policy: what config.json carries under our key, or None. norms: the row norms themselves, (V,)
+    float64.
     """
 
     name: str
@@ -78,7 +80,7 @@ def read_head_stats(name: str, *, trust_remote_code: bool = False) -> HeadStats:
     if stats is not None:
         return stats
     if Path(name).is_file():
-        raise ModelError(f"no MLM head of a known backbone is found in {name}: name the folder, so that transformers can load it")
+        raise ModelError(f"{name} holds no MLM head of a known backbone: name the folder, and transformers loads it")
     from pyserini_rescale.model.head import load_masked_lm
 
     return model_head_stats(name, load_masked_lm(name, trust_remote_code=trust_remote_code))
@@ -174,7 +176,7 @@ def _locate(name: str) -> tuple[Path | None, Path]:
 
 
 def _fetch(name: str) -> Path | None:
-    """Return the cache folder of a Hub id with its config and safetensors in it; None if they cannot be had that way."""
+    """Return the cache folder of a Hub id, with its config and safetensors; None if they cannot be had that way."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 

@@ -1,29 +1,31 @@
 """Subtract from the decoder bias what makes SPLADE's vectors sparse at the start.
 
-Why. A masked-LM softmax is the same for z and z - C, so pre-training leaves the level of the logits where it happens to be.
-SPLADE's ReLU cuts at zero, and the level decides how many terms are active: where the maximum over positions is above
-zero for nearly every term, vectors start dense. Dividing by k keeps the signs of x . w_j, so it makes weights small, not
-few; a constant C in the bias makes them few. The idea and both rules are ours, not the paper's; they rest on small trials.
+Why. A masked-LM softmax is the same for z and z - C, so pre-training leaves the level of the logits where it happens to
+be. SPLADE's ReLU cuts at zero, and the level decides how many terms are active: where the maximum over positions is
+above zero for nearly every term, vectors start dense. Dividing by k keeps the signs of x . w_j, so it makes weights
+small, not few; a constant C in the bias makes them few. The idea and both rules are ours, not the paper's; they rest on
+small trials.
 
 auto
     Let z_ij be the pooled logit of term j in document i (maximum over positions, bias included, after k). Subtracting C
-    leaves exactly the terms with z_ij > C active. Their share over all i and j falls with C in steps, so the C for a share s
-    of N * V values is a quantile: anything between the m-th and the (m+1)-th largest, m = round(s * N * V). We take the
-    middle. No search, no iteration; exact up to ties.
+    leaves exactly the terms with z_ij > C active. Their share over all i and j falls with C in steps, so the C for a
+    share s of N * V values is a quantile: anything between the m-th and the (m+1)-th largest, m = round(s * N * V). We
+    take the middle. No search, no iteration; exact up to ties.
 per-term
-    First subtract each term's own mean over the documents, mean_i z_ij, then a constant by the rule above. All terms then have
-    the same level, and a term is active where it stands out for that term: what every text activates (punctuation, function
-    words, the backbone's habits) goes. The bias cancels out of it, as does the order of terms by frequency.
+    First subtract each term's own mean over the documents, mean_i z_ij, then a constant by the rule above. All terms
+    then have the same level, and a term is active where it stands out for that term: what every text activates
+    (punctuation, function words, the backbone's habits) goes. The bias cancels out of it, as does the order of terms by
+    frequency.
 
-What the masked-LM sees. Of a constant: nothing, its probabilities stay what they were. Of per-term offsets: they change its
-probabilities, so a model calibrated so should not be trained further as a masked language model.
+What the masked-LM sees. Of a constant: nothing, its probabilities stay what they were. Of per-term offsets: they change
+its probabilities, so a model calibrated so should not be trained further as a masked language model.
 
-Where they fail. The share is met on the texts given, and only there: other texts, longer ones above all, have other shares
-(a maximum over more positions is larger). The share says how many terms are active, not which. Rare strong terms can share a
-level with noise, and a per-term mean over a few texts is noise itself (of its size: the standard deviation over the root of
-their number), and removes the subject that all given texts share, even if the collection's texts do not. The target of
-1.5 % is that of trained SPLADE models by order of magnitude, not an optimum. Heads without a bias have nothing to subtract
-from: refused.
+Where they fail. The share is met on the texts given, and only there: other texts, longer ones above all, have other
+shares (a maximum over more positions is larger). The share says how many terms are active, not which. Rare strong terms
+can share a level with noise, and a per-term mean over a few texts is noise itself (of its size: the standard deviation
+over the root of their number), and removes the subject that all given texts share, even if the collection's texts do
+not. The target of 1.5 % is that of trained SPLADE models by order of magnitude, not an optimum. Heads without a bias
+have nothing to subtract from: refused.
 
 Letters: N texts, V vocabulary.
 """
@@ -33,12 +35,13 @@ import math
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from pyserini_rescale.errors import ConfigError, ModelError
 from pyserini_rescale.model import term_offsets
 from pyserini_rescale.model.head import find_head, separate_twin, stored_policy
-from pyserini_rescale.model.policy import KEY, OFFSET_RULES, TARGET_ACTIVE, Policy
+from pyserini_rescale.model.policy import KEY, OFFSET_RULES, TARGET_ACTIVE, TERM_OFFSETS_FILE, Policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Offset:
 def check_target(share: float) -> None:
     """Raise ConfigError unless ``share`` is a share that a target can be."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
-        raise ConfigError(f"a target share of {share!r} active terms cannot be used: it is a number between 0 and 1, for example 0.015")
+        raise ConfigError(
+            f"a target share of {share!r} cannot be used: it is a number between 0 and 1, for example 0.015"
+        )
 
 
 def check_offset(asked: float | str) -> None:
@@ -87,12 +92,12 @@ def choose_offset(logits: torch.Tensor, rule: str, share: float = TARGET_ACTIVE)
 
 
 def constant_for_share(logits: torch.Tensor, share: float) -> float:
-    """Return C such that ``share`` of the values of ``logits`` (N, V) are above C: the quantile of the module's docstring."""
+    """Return C such that ``share`` of the values of ``logits`` (N, V) are above C: the module's quantile."""
     values = logits.numpy().ravel()
     count = round(share * values.size)
     if not 0 < count < values.size:
         raise ConfigError(
-            f"a target share of {share:g} active terms is {count} of {values.size:,} in these texts: choose another, or more texts"
+            f"a target share of {share:g} is {count} of {values.size:,} terms here: choose another, or more texts"
         )
     at = values.size - count - 1
     ordered = np.partition(values, (at, at + 1))
@@ -106,16 +111,15 @@ def apply_offset(model: PreTrainedModel, offset: Offset) -> Policy:
     one that is not finite; nothing is changed then.
     """
     policy = stored_policy(model) or Policy()
-    check_can_offset(model)
+    bias = check_can_offset(model)
     if offset.rule not in OFFSET_RULES:
         raise ConfigError(f"offset rule {offset.rule!r} is unknown: use one of {', '.join(OFFSET_RULES)}")
     if not math.isfinite(offset.constant) or (offset.terms is not None and not torch.isfinite(offset.terms).all()):
         raise ConfigError(f"a bias offset of {offset.constant} cannot be used: offsets are finite numbers")
-    head = find_head(model)
     terms = None if offset.terms is None else offset.terms.detach().float().cpu()
-    if terms is not None and terms.shape != head.bias.shape:
-        raise ConfigError(f"{terms.numel():,} per-term offsets do not go with {head.bias.numel():,} terms")
-    _subtract(model, terms, offset.constant)
+    if terms is not None and terms.shape != bias.shape:
+        raise ConfigError(f"{terms.numel():,} per-term offsets do not go with {bias.numel():,} terms")
+    _subtract(model, bias, terms, offset.constant)
     stored = None if terms is None else terms.numpy()
     term_offsets.attach(model, stored)
     policy = dataclasses.replace(
@@ -129,13 +133,19 @@ def apply_offset(model: PreTrainedModel, offset: Offset) -> Policy:
     return policy
 
 
-def check_can_offset(model: PreTrainedModel) -> None:
-    """Raise ModelError unless the head has a bias from which nothing was subtracted yet."""
+def check_can_offset(model: PreTrainedModel) -> nn.Parameter:
+    """Return the decoder bias (V); raises ModelError unless there is one from which nothing was subtracted yet."""
     policy = stored_policy(model)
     if policy is not None and policy.offset_rule is not None:
-        raise ModelError(f"this model has a bias offset already ({policy.offset_rule}): start from the original checkpoint, or undo it")
-    if find_head(model).bias is None:
-        raise ModelError(f"the head of {type(model).__name__} has no bias to subtract an offset from: rescale it by a factor instead")
+        raise ModelError(
+            f"this model has a bias offset already ({policy.offset_rule}): start from the original, or undo it"
+        )
+    bias = find_head(model).bias
+    if bias is None:
+        raise ModelError(
+            f"the head of {type(model).__name__} has no bias to subtract from: rescale it by a factor instead"
+        )
+    return bias
 
 
 def remove_offset(model: PreTrainedModel) -> None:
@@ -143,20 +153,23 @@ def remove_offset(model: PreTrainedModel) -> None:
     policy = stored_policy(model)
     if policy is None or policy.offset_rule is None:
         return
-    terms = term_offsets.attached(model)
+    bias, terms = find_head(model).bias, term_offsets.attached(model)
+    if bias is None:
+        raise ModelError("config.json speaks of a bias offset, and the head has no bias: take both from one checkpoint")
     if policy.term_offsets is not None and terms is None:
-        raise ModelError("the file with this model's per-term offsets is not beside its weights: without it they cannot be undone")
-    _subtract(model, None if terms is None else torch.from_numpy(-terms), -policy.bias_offset)
+        raise ModelError(
+            f"{TERM_OFFSETS_FILE} is not beside the weights: without it the per-term offsets cannot be undone"
+        )
+    _subtract(model, bias, None if terms is None else torch.from_numpy(-terms), -policy.bias_offset)
     term_offsets.attach(model, None)
     policy = dataclasses.replace(policy, bias_offset=0.0, offset_rule=None, target_active=None, term_offsets=None)
     setattr(model.config, KEY, policy.to_dict())
 
 
-def _subtract(model: PreTrainedModel, terms: torch.Tensor | None, constant: float) -> None:
-    head = find_head(model)
+def _subtract(model: PreTrainedModel, bias: nn.Parameter, terms: torch.Tensor | None, constant: float) -> None:
     with torch.no_grad():
-        shifted = head.bias.double() - constant
+        shifted = bias.double() - constant
         if terms is not None:
             shifted -= terms.to(shifted.device)
-        head.bias.copy_(shifted)
+        bias.copy_(shifted)
     separate_twin(model)

@@ -31,8 +31,9 @@ class Policy:
     tied_before
         Whether head and input embedding shared their matrix before the rescale; undo ties them again. None: no rescale.
     bias_offset, offset_rule, target_active
-        The constant that was subtracted from the decoder bias after the rescale, how it was chosen ("constant": given by
-        hand; "auto" and "per-term": model/offset.py) and the share of active terms it was chosen for; rule None is none.
+        The constant that was subtracted from the decoder bias after the rescale, how it was chosen ("constant": given
+        by hand; "auto" and "per-term": model/offset.py) and the share of active terms it was chosen for; rule None is
+        none.
     term_offsets
         SHA-256 of what was subtracted from each term's bias before the constant, a vector that ``TERM_OFFSETS_FILE``
         beside the weights holds; None is none.
@@ -59,8 +60,8 @@ class Policy:
     quant_range: int = 256
 
     def __post_init__(self) -> None:
-        def is_int(value: Any) -> bool:
-            return isinstance(value, int) and not isinstance(value, bool)
+        def is_count(value: Any) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
         def is_finite(value: Any) -> bool:
             return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -77,11 +78,11 @@ class Policy:
             "offset_rule": self.offset_rule is None or self.offset_rule in OFFSET_RULES,
             "target_active": self.target_active is None or (is_number(self.target_active) and self.target_active < 1),
             "term_offsets": self.term_offsets is None or isinstance(self.term_offsets, str),
-            "document_length": self.document_length is None or (is_int(self.document_length) and self.document_length > 0),
-            "query_length": self.query_length is None or (is_int(self.query_length) and self.query_length > 0),
+            "document_length": self.document_length is None or is_count(self.document_length),
+            "query_length": self.query_length is None or is_count(self.query_length),
             "special_tokens": isinstance(self.special_tokens, bool),
             "weight_range": is_number(self.weight_range),
-            "quant_range": is_int(self.quant_range) and self.quant_range > 0,
+            "quant_range": is_count(self.quant_range),
         }
         wrong = [f"{name} = {getattr(self, name)!r}" for name, good in checks.items() if not good]
         if wrong:

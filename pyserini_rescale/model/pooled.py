@@ -5,8 +5,9 @@ The logit of term j at a position with projection input x is x . w_j + b_j. SPLA
 
     p_j = max over positions of x . w_j
 
-the pooled logit is p_j + b_j as the model stands, and p_j / k + b_j - offset_j after a rescale that leaves the hidden states
-alone (scopes balanced and untied) and an offset. For scope shared that is exact only where hidden states do not move.
+the pooled logit is p_j + b_j as the model stands, and p_j / k + b_j - offset_j after a rescale that leaves the hidden
+states alone (scopes balanced and untied) and an offset. For scope shared that is exact only where hidden states do not
+move.
 
 Letters: N texts, Q queries, C candidates, T tokens, V vocabulary, d width.
 """
@@ -34,9 +35,9 @@ _TOKENS_AT_ONCE = 4096
 class Pooled:
     """Products p of one set of texts, float32 on the CPU, and what is needed to make impacts of them.
 
-    queries (Q, V). candidates (C, V): passages in the order of their queries, then hard negatives. documents (N, V): what
-    the share of active terms is taken of; the same tensor as candidates for pairs. bias (V) or None. special: ids of special
-    tokens. policy: the checkpoint's, or the defaults.
+    queries (Q, V). candidates (C, V): passages in the order of their queries, then hard negatives. documents (N, V):
+    what the share of active terms is taken of; the same tensor as candidates for pairs. bias (V) or None. special: ids
+    of special tokens. policy: the checkpoint's, or the defaults.
     """
 
     queries: torch.Tensor
@@ -87,7 +88,7 @@ def pool_texts(
 def usable_length(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None, stored: int | None = None
 ) -> int:
-    """Return the length to cut texts to: the one asked for, else the policy's, else ``LENGTH``; never beyond the model's."""
+    """Return the length to cut texts to: the one asked for, the policy's or ``LENGTH``; never beyond the model's."""
     limit = position_limit(model)
     if asked is not None and limit is not None and asked > limit:
         raise ConfigError(f"a length of {asked} tokens is beyond the {limit} positions of this model: ask for fewer")
@@ -95,7 +96,9 @@ def usable_length(
     length = length if limit is None else min(length, limit)
     reserved = tokenizer.num_special_tokens_to_add()
     if length <= reserved:
-        raise ConfigError(f"a length of {length} tokens leaves no room for text beside {reserved} special tokens: ask for more")
+        raise ConfigError(
+            f"a length of {length} leaves no room for text beside {reserved} special tokens: ask for more"
+        )
     return length
 
 
@@ -113,7 +116,9 @@ def token_ids(
         if not sequence:
             raise DataError(f"a text has no token for this tokenizer: {text!r:.60}")
         if max(sequence) >= size:
-            raise ModelError(f"the tokenizer gives ids beyond the {size} entries of the model's vocabulary: it is another model's")
+            raise ModelError(
+                f"the tokenizer gives ids beyond the model's {size} vocabulary entries: it is another model's"
+            )
     return sequences
 
 

@@ -1,8 +1,9 @@
 """The per-term offsets of a calibrated head, kept beside its weights so that they can be undone.
 
-They are part of the decoder bias already; nothing but ``head undo`` reads them. config.json is no place for a number per
-term, so they lie in a file of their own, whose checksum is in our key (``Policy.term_offsets``). In memory they hang on
-the model as a plain attribute, which travels with it from ``load_masked_lm`` through training to ``save_model``.
+They are part of the decoder bias already; nothing but ``head undo`` reads them. config.json is no place for a number
+per term, so they lie in a file of their own, whose checksum is in our key (``Policy.term_offsets``). In memory they
+hang on the model as a plain attribute, which travels with it from ``load_masked_lm`` through training to
+``save_model``.
 
 Letters: V vocabulary.
 """
@@ -49,7 +50,8 @@ def write(model: "nn.Module", folder: Path) -> None:
 
 
 def read(name: str, policy: Policy | None) -> np.ndarray | None:
-    """Return the offsets (V,) of a folder or Hub id whose policy speaks of some; None where it does not, or they are lost.
+    """Return the offsets (V,) of a folder or Hub id whose policy speaks of some; None where it does not, or they are
+    lost.
 
     Lost is no error here: the model is whole without the file, and only undo needs it. Raises ModelError if the file is
     damaged or belongs to another model.
@@ -73,6 +75,9 @@ def _find(name: str) -> Path | None:
     from transformers.utils import cached_file
 
     found = cached_file(
-        name, TERM_OFFSETS_FILE, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        name,
+        TERM_OFFSETS_FILE,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
     )
     return None if found is None else Path(found)

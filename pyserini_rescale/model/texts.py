@@ -1,12 +1,12 @@
 """The texts that a head is looked at with: a file of the user's, or a built-in handful of English pairs.
 
 A file of plain text has one text a line. A JSONL file (``.jsonl``, ``.ndjson``, or .json) has one object a line: a pair
-{"query", "passage"} or {"query", "positive"}, with a hard "negative" if you like, or a single {"text"}, with a "title" if
-you like, as in a BEIR corpus. Lines end at newline characters only; empty lines of a plain text file are no texts.
+{"query", "passage"} or {"query", "positive"}, with a hard "negative" if you like, or a single {"text"}, with a "title"
+if you like, as in a BEIR corpus. Lines end at newline characters only; empty lines of a plain text file are no texts.
 
-Single texts have no query. For the figures that need one, a text's first half is taken for the query of its second half,
-as the inverse cloze task does with sentences (arXiv 1906.00300): words in common, unlike a query and its passage, but enough
-to see whether scores tell texts apart at all.
+Single texts have no query. For the figures that need one, a text's first half is taken for the query of its second
+half, as the inverse cloze task does with sentences (arXiv 1906.00300): words in common, unlike a query and its passage,
+but enough to see whether scores tell texts apart at all.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ class Texts:
     """Texts of one source.
 
     source: the file, or "builtin". documents: what the share of active terms is measured on (single texts; passages and
-    negatives of pairs). queries, passages: as many of each, query i belongs to passage i. negatives: further passages that
-    belong to no query. halved: the pairs are halves of single texts. left_out: lines that only repeat a query or a
+    negatives of pairs). queries, passages: as many of each, query i belongs to passage i. negatives: further passages
+    that belong to no query. halved: the pairs are halves of single texts. left_out: lines that only repeat a query or a
     passage, which would make a matching passage count as a wrong one.
     """
 
@@ -93,7 +93,9 @@ def _lines(path: Path, limit: int) -> list[tuple[int, str]]:
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
                 except UnicodeDecodeError as error:
-                    raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+                    raise DataError(
+                        f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})"
+                    ) from None
                 if line:
                     found.append((number, line))
                 if len(found) == limit:
@@ -112,8 +114,8 @@ def _record(where: str, line: str) -> dict[str, str]:
     if not isinstance(info, dict):
         raise DataError(f"{where}: a JSON object is needed, not {type(info).__name__}")
     if "query" not in info:
-        text = " ".join(part for part in (_text(where, info, "title", needed=False), _text(where, info, "text")) if part)
-        return {"text": text}
+        title, text = _text(where, info, "title", needed=False), _text(where, info, "text")
+        return {"text": f"{title} {text}" if title else text}
     record = {
         "query": _text(where, info, "query"),
         "passage": _text(where, info, "passage" if "passage" in info else "positive"),
@@ -129,7 +131,7 @@ def _text(where: str, info: dict[str, Any], name: str, needed: bool = True) -> s
         return ""
     if value is None:
         has = ", ".join(sorted(map(str, info))) or "none"
-        raise DataError(f"{where}: no field {name!r} (it has: {has}); pairs have query and passage, single texts have text")
+        raise DataError(f"{where}: no field {name!r} (it has: {has}); give query and passage, or text")
     if not isinstance(value, str):
         raise DataError(f"{where}: the field {name!r} is {type(value).__name__}, not text")
     if needed and not value.strip():
@@ -159,7 +161,8 @@ def _pairs(source: str, records: list[dict[str, str]]) -> Texts:
     pairs = [(record["query"], record["passage"]) for record in records]
     kept, left_out = _distinct(pairs)
     passages = tuple(passage for _, passage in kept)
-    negatives = tuple(dict.fromkeys(r["negative"] for r in records if r.get("negative") and r["negative"] not in passages))
+    wrong = dict.fromkeys(record["negative"] for record in records if "negative" in record)
+    negatives = tuple(negative for negative in wrong if negative not in passages)
     return Texts(
         source=source,
         documents=passages + negatives,

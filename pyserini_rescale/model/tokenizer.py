@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def load_tokenizer(name: str, trust_remote_code: bool = False) -> "PreTrainedTokenizerBase":
     """Return the tokenizer of a folder or Hub id; raises ModelError if it has none that can be loaded.
 
-    transformers 5 answers a folder of a BERT without tokenizer files with a tokenizer that knows its five special tokens
-    and nothing else, which turns every text into unknown words; that counts as none.
+    transformers 5 answers a folder of a BERT without tokenizer files with a tokenizer that knows its five special
+    tokens and nothing else, which turns every text into unknown words; that counts as none.
     """
     from transformers import AutoTokenizer
 

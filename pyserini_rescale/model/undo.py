@@ -1,8 +1,8 @@
 """Give the original head back: undo a rescale and an offset, from what config.json says of them.
 
 The result equals the original within the rounding of the numbers: a division by a power of two is undone exactly, any
-other within one unit of the last place; an offset within the rounding of the sum. It is the original only if the model was not
-trained in between; an untied head shows that, and is refused then; on a tied one nothing does.
+other within one unit of the last place; an offset within the rounding of the sum. It is the original only if the model
+was not trained in between; an untied head shows that, and is refused then; on a tied one nothing does.
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ def undo_head(model: PreTrainedModel) -> Policy:
     """
     policy = stored_policy(model)
     if policy is None or (policy.scope is None and policy.offset_rule is None):
-        raise ModelError("this model was neither rescaled nor given an offset, by its config.json: there is nothing to undo")
+        raise ModelError("by its config.json, this model was neither rescaled nor given an offset: nothing to undo")
     head = find_head(model)
     if policy.scope == "untied" and policy.tied_before and not head.tied:
         word = head.word.weight
         difference = (head.weight * policy.k - word).abs().max()
         if difference > _RETIE_TOLERANCE * word.abs().max():
-            raise ModelError("the head times k is not the input embedding it was made from: the model was trained since, nothing to undo")
+            raise ModelError("the head times k is not the input embedding: it was trained since, and cannot be undone")
     remove_offset(model)
     if policy.scope is not None:
         _undo_rescale(model, policy)

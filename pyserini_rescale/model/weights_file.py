@@ -1,8 +1,8 @@
 """Tensors in safetensors files, read a block of rows at a time, without torch.
 
-The format (https://huggingface.co/docs/safetensors): 8 bytes, little-endian, with the length of a JSON header, the header, then
-the tensors, row-major, at the byte ranges that the header names. numpy has no bfloat16: its 16 bits are the upper half of
-a float32. A checkpoint in several files has an index that says which tensor lies where.
+The format (https://huggingface.co/docs/safetensors): 8 bytes, little-endian, with the length of a JSON header, the
+header, then the tensors, row-major, at the byte ranges that the header names. numpy has no bfloat16: its 16 bits are
+the upper half of a float32. A checkpoint in several files has an index that says which tensor lies where.
 
 Letters: V rows (vocabulary), d columns (width).
 """
@@ -22,7 +22,12 @@ from pyserini_rescale.errors import ModelError, one_line
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-_TYPES = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_TYPES: dict[str, np.dtype] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 _LONGEST_HEADER = 100_000_000  # the limit of the safetensors library
 _BLOCK_BYTES = 2**23  # of float64; larger blocks leave the caches and gain nothing
 

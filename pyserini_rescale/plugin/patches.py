@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pyserini_rescale.encode.untyped import UntypedInt, UntypedStr
 from pyserini_rescale.errors import ConfigError, RescaleError, one_line
 from pyserini_rescale.plugin import hook, java
 
@@ -210,12 +211,29 @@ def _openai(inner: Any, module: types.ModuleType) -> None:
 # ---- Encoder classes in Python ---------------------------------------------------------------------------------------
 
 
+def _document_encoder(*given: Any, **named: Any) -> Any:
+    # Not the class itself: its module imports Pyserini's, which may be what is being imported right now.
+    from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder
+
+    return SpladeRescaledDocumentEncoder(*given, **named)
+
+
+def _query_encoder(*given: Any, **named: Any) -> Any:
+    from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder
+
+    return SpladeRescaledQueryEncoder(*given, **named)
+
+
+def _is_query_encoder(encoder: object) -> bool:
+    from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder
+
+    return isinstance(encoder, SpladeRescaledQueryEncoder)
+
+
 def _encode(module: types.ModuleType) -> None:
     """Fact: document encoder classes are looked up in this table. It is also searched for a key that occurs in the
     model's path; ours comes last, and every path that holds it holds "splade" too, so no path is read differently."""
-    from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder
-
-    module.document_encoder_class_map[ENCODER_CLASS] = SpladeRescaledDocumentEncoder
+    module.document_encoder_class_map[ENCODER_CLASS] = _document_encoder
 
 
 def _impact_searcher(module: types.ModuleType) -> None:
@@ -225,20 +243,18 @@ def _impact_searcher(module: types.ModuleType) -> None:
     searcher = module.LuceneImpactSearcher
     if getattr(searcher, "_knows_splade_rescaled", False):
         return
-    from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder, UntypedInt
-
     choose, construct = searcher._init_query_encoder_from_str, searcher.__init__
     if list(inspect.signature(construct).parameters)[:4] != ["self", "index_dir", "query_encoder", "min_idf"]:
         raise _Unexpected("LuceneImpactSearcher takes other arguments")
 
     @functools.wraps(choose)
     def choose_query_encoder(query_encoder: Any) -> Any:
-        return SpladeRescaledQueryEncoder(query_encoder) if is_ours(query_encoder) else choose(query_encoder)
+        return _query_encoder(query_encoder) if is_ours(query_encoder) else choose(query_encoder)
 
     @functools.wraps(construct)
     def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: float = UntypedInt(0), *rest: Any, **named: Any):
         construct(self, index_dir, query_encoder, min_idf, *rest, **named)
-        if isinstance(self.query_encoder, SpladeRescaledQueryEncoder):
+        if _is_query_encoder(self.query_encoder):
             if isinstance(min_idf, UntypedInt):
                 self.min_idf = -1  # idf is never negative: the score is the whole dot product
             limits = module.autoclass("org.apache.lucene.search.IndexSearcher")
@@ -266,9 +282,7 @@ def _query_encoder_chooser(choose: Callable[..., Any]) -> Callable[..., Any]:
         call = signature.bind(*given, **named).arguments
         if not is_ours(call["encoder"]):
             return choose(*given, **named)
-        from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder
-
-        return SpladeRescaledQueryEncoder(call["encoder"], device=call["device"])
+        return _query_encoder(call["encoder"], device=call["device"])
 
     init_encoder.knows_splade_rescaled = True  # type: ignore[attr-defined]
     return init_encoder
@@ -368,8 +382,6 @@ class _EncodeCommand:
 
     @staticmethod
     def adapt(namespace: dict[str, Any]) -> None:
-        from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder, UntypedInt, UntypedStr
-
         untyped = {"--max-length": UntypedInt, "--device": UntypedStr}
         namespace["argparse"] = _untyped_defaults(untyped, {"--encoder-class": ENCODER_CLASS})
         choose = namespace["init_encoder"]
@@ -389,7 +401,7 @@ class _EncodeCommand:
                 raise ConfigError("--to-faiss is for dense vectors, splade-rescaled makes sparse ones: leave it out")
             from pyserini_rescale.encode import jsonl
 
-            encoder = SpladeRescaledDocumentEncoder(
+            encoder = _document_encoder(
                 call["encoder"], device=call["device"], prefix=call["prefix"], batch_size=args.encoder.batch_size
             )
             namespace["JsonlCollectionIterator"] = jsonl.collection_iterator(namespace["JsonlCollectionIterator"])
@@ -411,14 +423,12 @@ class _EncodeQueryCommand:
 
     @staticmethod
     def adapt(namespace: dict[str, Any]) -> None:
-        from pyserini_rescale.encode.encoder import SpladeRescaledQueryEncoder, UntypedInt, UntypedStr
-
         namespace["argparse"] = _untyped_defaults({"--max-length": UntypedInt, "--device": UntypedStr})
         choose = _query_encoder_chooser(namespace["init_encoder"])
 
         def init_encoder(*given: Any, **named: Any) -> Any:
             encoder = choose(*given, **named)
-            if isinstance(encoder, SpladeRescaledQueryEncoder):
+            if _is_query_encoder(encoder):
                 args = namespace["args"]
                 policy = encoder.policy
                 typed = args.weight_range, args.quant_range
@@ -442,8 +452,6 @@ class _SearchCommand:
 
     @staticmethod
     def adapt(namespace: dict[str, Any]) -> None:
-        from pyserini_rescale.encode.encoder import UntypedInt
-
         namespace["argparse"] = _untyped_defaults({"--min-idf": UntypedInt})
 
 

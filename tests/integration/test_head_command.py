@@ -33,7 +33,9 @@ def texts(tmp_path_factory) -> Path:
     """Twelve pairs as JSONL."""
     path = tmp_path_factory.mktemp("texts") / "pairs.jsonl"
     some = pairs()
-    path.write_text("".join(json.dumps({"query": q, "passage": p}) + "\n" for q, p in zip(some.queries, some.passages, strict=True)))
+    path.write_text(
+        "".join(json.dumps({"query": q, "passage": p}) + "\n" for q, p in zip(some.queries, some.passages, strict=True))
+    )
     return path
 
 
@@ -52,20 +54,30 @@ def head(capsys):
 
 def command(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "pyserini_rescale", "head", *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pyserini_rescale", "head", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def logits(folder) -> torch.Tensor:
     ids = torch.arange(5, 21).reshape(2, 8)
     with torch.inference_mode():
-        return AutoModelForMaskedLM.from_pretrained(folder).eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        return (
+            AutoModelForMaskedLM.from_pretrained(folder)
+            .eval()(input_ids=ids, attention_mask=torch.ones_like(ids))
+            .logits
+        )
 
 
 def test_show_as_typed_without_torch(model, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "pyserini_rescale", "head", "show", str(model)], capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-X", "importtime", "-m", "pyserini_rescale", "head", "show", str(model)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "numpy" in imported and not imported & {"torch", "transformers", "matplotlib", "pyserini"}
@@ -125,7 +137,10 @@ def test_auto_offset_keeps_the_masked_lm_and_meets_the_share(name, model, texts,
     from pyserini_rescale.model.tokenizer import load_tokenizer
 
     passages = read_texts("builtin" if name == "splade-tiny" else str(texts)).documents
-    network, tokenizer = AutoModelForMaskedLM.from_pretrained(tmp_path / "offset").eval(), load_tokenizer(str(tmp_path / "offset"))
+    network, tokenizer = (
+        AutoModelForMaskedLM.from_pretrained(tmp_path / "offset").eval(),
+        load_tokenizer(str(tmp_path / "offset")),
+    )
     share = (plain_vectors(network, tokenizer, passages) > 0).mean()
     assert share == pytest.approx(0.02, rel=0.1)
 
@@ -133,8 +148,8 @@ def test_auto_offset_keeps_the_masked_lm_and_meets_the_share(name, model, texts,
 @pytest.mark.slow
 def test_rescale_undo_and_refusals_as_typed(model, texts, tmp_path, head):
     done = command(
-        "rescale", model, "--factor", 16, "--scope", "untied", "--rescale-bias", "--bias-offset", "per-term", "--texts", texts,
-        "--output", tmp_path / "new",
+        "rescale", model, "--factor", 16, "--scope", "untied", "--rescale-bias", "--bias-offset", "per-term",
+        "--texts", texts, "--output", tmp_path / "new",
     )  # fmt: skip
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert "divided by k = 16, scope untied, bias too" in done.stdout and "moved by 0.00%" in done.stdout
@@ -157,7 +172,9 @@ def test_rescale_undo_and_refusals_as_typed(model, texts, tmp_path, head):
 
 @pytest.mark.slow
 def test_the_command_says_how_far_hidden_states_moved(model, texts, tmp_path, head):
-    status, out, _ = head("rescale", model, "--factor", 16, "--scope", "shared", "--texts", texts, "--output", tmp_path / "shared")
+    status, out, _ = head(
+        "rescale", model, "--factor", 16, "--scope", "shared", "--texts", texts, "--output", tmp_path / "shared"
+    )
     assert status == 0
     line = next(line for line in out.splitlines() if line.startswith("hidden states moved"))
     assert float(line.split("by ")[1].split("%")[0]) > 10
@@ -209,7 +226,9 @@ def test_bad_requests_are_one_clear_line_and_leave_nothing(case, model, texts, t
     options, says = BAD[case]
     (tmp_path / "empty.txt").write_text("\n")
     places = {"TEXTS": str(texts), "EMPTY": str(tmp_path / "empty.txt")}
-    status, out, err = head("rescale", model, *(places.get(word, word) for word in options), "--output", tmp_path / "new")
+    status, out, err = head(
+        "rescale", model, *(places.get(word, word) for word in options), "--output", tmp_path / "new"
+    )
     assert status == 2 and err.count("\n") == 1 and err.startswith("error: ") and says in err and out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["empty.txt"]
 
@@ -238,12 +257,21 @@ def test_bad_places(model, texts, tmp_path, head):
         (("suggest", model, "--texts", tmp_path / "none.jsonl"), "none.jsonl"),
     ):
         status, out, err = head(*arguments)
-        assert status == 2 and err.count("\n") == 1 and err.startswith("error: ") and says in err and out == "", arguments
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "no-bias"] and (full / "file").read_text() == "kept"
+        assert status == 2 and err.count("\n") == 1 and err.startswith("error: ") and says in err and out == "", (
+            arguments
+        )
+    assert (
+        sorted(path.name for path in tmp_path.iterdir()) == ["full", "no-bias"]
+        and (full / "file").read_text() == "kept"
+    )
 
 
 def test_help_says_what_there_is():
     done = command("--help")
-    assert done.returncode == 0 and all(word in done.stdout for word in ("show", "rescale", "undo", "suggest", "examples:"))
+    assert done.returncode == 0 and all(
+        word in done.stdout for word in ("show", "rescale", "undo", "suggest", "examples:")
+    )
     done = command("rescale", "--help")
-    assert done.returncode == 0 and all(word in done.stdout for word in ("--factor", "--scope", "--bias-offset", "per-term"))
+    assert done.returncode == 0 and all(
+        word in done.stdout for word in ("--factor", "--scope", "--bias-offset", "per-term")
+    )

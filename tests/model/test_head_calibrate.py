@@ -1,4 +1,4 @@
-"""Choosing k and offset: the rules hold where they say so, what is applied is what was chosen, refusals change nothing."""
+"""Choosing k and offset: the rules hold, what is applied is what was chosen, refusals change nothing."""
 
 import dataclasses
 import math
@@ -70,7 +70,9 @@ def test_suggestion_for_a_dense_start():
     suggestion = suggest(model, pooled, share=0.02)
     assert torch.equal(run(model)[1], logits) and not hasattr(model.config, KEY)
     as_is = suggestion.settings[0]
-    assert as_is.k == 1 and as_is.offset is None and as_is.diagnosis.verdict == "too large" and as_is.name() == "as it is"
+    assert (
+        as_is.k == 1 and as_is.offset is None and as_is.diagnosis.verdict == "too large" and as_is.name() == "as it is"
+    )
     best = suggestion.recommended
     assert best.offset.rule == "auto" and best.diagnosis.verdict == "healthy" and suggestion.scope == "balanced"
     assert best.diagnosis.documents.active == pytest.approx(0.02 * 2000, rel=0.01)
@@ -131,7 +133,9 @@ def test_auto_offset_meets_the_share_on_the_texts(model_type, scope):
     _, logits = run(model)
     texts = pairs(6, 3)
     factor = None if scope is None else 4
-    done = calibrate_head(model, tokenizer, factor=factor, scope=scope, bias_offset="auto", target_active=0.03, texts=texts)
+    done = calibrate_head(
+        model, tokenizer, factor=factor, scope=scope, bias_offset="auto", target_active=0.03, texts=texts
+    )
     share = (plain_vectors(model, tokenizer, texts.documents) > 0).mean()
     assert share == pytest.approx(0.03, rel=0.1)
     assert done.after.documents.active == pytest.approx(2000 * share, abs=0.5)
@@ -207,12 +211,19 @@ def test_requests_that_mean_nothing_change_nothing(request_):
     with pytest.raises(ConfigError) as raised:
         calibrate_head(model, tokenizer, texts=pairs(), **request_)
     assert "\n" not in str(raised.value)
-    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items()) and not hasattr(model.config, KEY)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items()) and not hasattr(
+        model.config, KEY
+    )
 
 
 def test_what_cannot_be_measured_is_refused():
     model, tokenizer = model_and_tokenizer()
-    for request in ({"factor": "auto"}, {"bias_offset": "auto"}, {"bias_offset": "per-term"}, {"factor": 2, "texts": pairs()}):
+    for request in (
+        {"factor": "auto"},
+        {"bias_offset": "auto"},
+        {"bias_offset": "per-term"},
+        {"factor": 2, "texts": pairs()},
+    ):
         with pytest.raises(ModelError, match="no tokenizer"):
             calibrate_head(model, None, **request)
     words = Texts("test", ("w1", "w2"), (), (), halved=True)
@@ -255,7 +266,7 @@ def test_a_folder_without_a_tokenizer_has_none(tmp_path):
 
 
 def test_splade_tiny_is_healthy_and_shared_k_16_is_not(splade_tiny):
-    """A trained model: nothing to change. Divided as the paper does it, texts look alike; with hidden states kept, less so."""
+    """A trained model: nothing to change. Divided by 16 as in the paper, texts look alike; states kept, less so."""
     from pyserini_rescale.model.texts import builtin_texts
 
     model, tokenizer = load_masked_lm(splade_tiny), load_tokenizer(splade_tiny)

@@ -140,7 +140,10 @@ def test_lengths():
     setattr(model.config, KEY, Policy(query_length=4, document_length=5).to_dict())
     texts = pairs(3)
     found = diagnose(pool_texts(model, tokenizer, texts))
-    queries, documents = plain_vectors(model, tokenizer, texts.queries, 4), plain_vectors(model, tokenizer, texts.documents, 5)
+    queries, documents = (
+        plain_vectors(model, tokenizer, texts.queries, 4),
+        plain_vectors(model, tokenizer, texts.documents, 5),
+    )
     assert found.match_score == pytest.approx((queries @ documents.T).diagonal().mean(), rel=1e-5)
 
 

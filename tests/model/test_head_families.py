@@ -1,4 +1,4 @@
-"""Rescale, offset, save and undo on every backbone of the table, with published eps and norms, and on what has no row."""
+"""Rescale, offset, save and undo on every backbone, with published eps and norms, and on what has no row."""
 
 import json
 import math
@@ -24,7 +24,7 @@ FACTORS = (1, 2, 16)
 
 @pytest.fixture
 def same_process(monkeypatch):
-    """Compare the reload here, still by plain transformers: a fresh process takes seconds, and has its tests elsewhere."""
+    """Compare the reload here, by plain transformers: a fresh process takes seconds, and has its tests elsewhere."""
 
     def compare(folder, request, logits, tolerance, tokenizer):
         model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=request["trust_remote_code"]).eval()
@@ -128,7 +128,7 @@ def test_small_models_of_every_row(model_type, scope):
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_saved_untied_with_offset_reloaded_and_undone(model_type, tmp_path, same_process):
-    """The hardest to save: untied head, bias divided, per-term offset. Plain transformers reads it, undo gives all back."""
+    """The hardest to save: untied, bias divided, per-term offset. Plain transformers reads it, undo gives all back."""
     model = build(model_type)
     _, logits = run(model)
     config = model.config.to_dict()
@@ -139,7 +139,11 @@ def test_saved_untied_with_offset_reloaded_and_undone(model_type, tmp_path, same
     assert torch.allclose(changed, logits / 16 - terms - 1.25, rtol=1e-4, atol=1e-4)
 
     save_model(model, None, tmp_path / "saved")
-    assert sorted(p.name for p in (tmp_path / "saved").iterdir()) == ["config.json", "model.safetensors", "term_offsets.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "saved").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "term_offsets.safetensors",
+    ]
     plain = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved").eval()
     assert relative(changed, run(plain)[1]) < 1e-6
     policy = json.loads((tmp_path / "saved" / "config.json").read_text())[KEY]
@@ -221,7 +225,7 @@ def test_transformers_4_reads_an_offset_without_a_row_too(model_type, tmp_path, 
     assert abs(np.load(tmp_path / "answer.npy") - logits).max() < 1e-4
 
 
-REMOTE = '''
+REMOTE = """
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
@@ -260,7 +264,7 @@ class OwnForMaskedLM(PreTrainedModel):
         hidden = torch.tanh(self.mix(x) + x.mean(1, keepdim=True))
         logits = self.out(hidden)
         return MaskedLMOutput(logits=logits * self.config.factor, hidden_states=(hidden,))
-'''
+"""
 
 
 def remote_model(folder, factor=1.0):
@@ -270,7 +274,13 @@ def remote_model(folder, factor=1.0):
     folder.mkdir()
     (folder / "own_encoder.py").write_text(REMOTE)
     generator = torch.Generator().manual_seed(0)
-    shapes = {"words.weight": (61, 12), "mix.weight": (12, 12), "mix.bias": (12,), "out.weight": (61, 12), "out.bias": (61,)}
+    shapes = {
+        "words.weight": (61, 12),
+        "mix.weight": (12, 12),
+        "mix.bias": (12,),
+        "out.weight": (61, 12),
+        "out.bias": (61,),
+    }
     save_file(
         {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()},
         folder / "model.safetensors",
@@ -321,7 +331,13 @@ SMALL = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_atten
 
 def mobilebert():
     config = transformers.MobileBertConfig(
-        **{**SMALL, "embedding_size": 8, "intra_bottleneck_size": 16, "true_hidden_size": 16, "num_feedforward_networks": 1}
+        **{
+            **SMALL,
+            "embedding_size": 8,
+            "intra_bottleneck_size": 16,
+            "true_hidden_size": 16,
+            "num_feedforward_networks": 1,
+        }
     )
     return transformers.MobileBertForMaskedLM(config)
 
@@ -330,7 +346,9 @@ def test_heads_that_are_no_projection_are_refused_with_the_reason(tmp_path):
     with pytest.raises(ModelError, match="calls its output layer 0 times|shape"):
         load_masked_lm(saved(mobilebert(), tmp_path / "mobilebert"))
     deberta = transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**SMALL, legacy=False))
-    with pytest.raises(ModelError, match="shape"):
+    with pytest.raises(
+        ModelError, match="shape|cannot be run"
+    ):  # 4.57 gives the layer the word embedding's shape, and fails
         load_masked_lm(saved(deberta, tmp_path / "deberta"))
     gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=61, n_embd=16, n_layer=1, n_head=2))
     with pytest.raises(ModelError, match="no masked-language-model head"):

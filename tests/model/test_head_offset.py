@@ -1,4 +1,4 @@
-"""Bias offsets: the constant is the exact quantile, the masked-LM does not see it, and it reaches every copy of the bias."""
+"""Bias offsets: the constant is the exact quantile, unseen by the masked-LM, and reaches every copy of the bias."""
 
 import math
 

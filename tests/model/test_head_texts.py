@@ -9,19 +9,27 @@ from pyserini_rescale.model.texts import builtin_texts, read_texts
 
 
 def write(path, *records) -> str:
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in records), encoding="utf-8")
+    path.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in records), encoding="utf-8"
+    )
     return str(path)
 
 
 def test_builtin_pairs_are_sixteen_different_ones():
     texts = read_texts("builtin")
     assert texts == builtin_texts() and len(texts.queries) == len(texts.passages) == 16
-    assert len(set(texts.queries)) == len(set(texts.passages)) == 16 and texts.documents == texts.passages and not texts.halved
+    assert (
+        len(set(texts.queries)) == len(set(texts.passages)) == 16
+        and texts.documents == texts.passages
+        and not texts.halved
+    )
     assert all(text.isascii() and text == text.strip() for text in (*texts.queries, *texts.passages))
 
 
 def test_plain_text_becomes_halves(tmp_path):
-    texts = read_texts(write(tmp_path / "t.txt", "\ufeffone two three four", "", "  five six seven  ", "eight", "a\u2028b"))
+    texts = read_texts(
+        write(tmp_path / "t.txt", "\ufeffone two three four", "", "  five six seven  ", "eight", "a\u2028b")
+    )
     assert texts.documents == ("one two three four", "five six seven", "eight", "a\u2028b")
     assert texts.queries == ("one two", "five", "a") and texts.passages == ("three four", "six seven", "b")
     assert texts.halved and "4 texts" in texts.describe()
@@ -40,7 +48,9 @@ def test_pairs_negatives_and_repeats(tmp_path):
 
 
 def test_single_texts_of_a_beir_corpus(tmp_path):
-    texts = read_texts(write(tmp_path / "c.jsonl", {"_id": "1", "title": "A title", "text": "and text"}, {"text": "x y", "title": ""}))
+    texts = read_texts(
+        write(tmp_path / "c.jsonl", {"_id": "1", "title": "A title", "text": "and text"}, {"text": "x y", "title": ""})
+    )
     assert texts.documents == ("A title and text", "x y") and texts.queries == ("A title", "x")
 
 

@@ -3,6 +3,8 @@
 import argparse
 import ast
 import json
+import subprocess
+import sys
 import types
 
 import pytest
@@ -74,3 +76,15 @@ def test_run_refuses_what_is_not_pyserini():
 
     with pytest.raises(ConfigError, match="not a module of Pyserini"):
         run.run(argparse.Namespace(module="json.tool", arguments=[]))
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("first", ["pyserini_rescale.encode.encoder", "pyserini.encode", "pyserini.search.lucene"])
+def test_modules_can_be_imported_in_any_order(first):
+    program = f"import {first}\n" + (
+        "import pyserini.encode, pyserini.search.lucene, pyserini_rescale.encode.encoder\n"
+        "print('splade-rescaled' in pyserini.encode.document_encoder_class_map,\n"
+        "      pyserini.search.lucene.LuceneImpactSearcher._knows_splade_rescaled)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-2:] == ["True", "True"] and "as we know it" not in done.stderr
