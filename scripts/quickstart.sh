@@ -6,4 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 bash scripts/setup.sh | tee "$log"
-"$(tail -n 1 "$log")/bin/python" -m pyserini_rescale quickstart "$@"
+venv="$(tail -n 1 "$log")"
+"$venv/bin/python" -m pyserini_rescale quickstart "$@"
+echo
+echo "The commands above are for the environment $venv: type  source $venv/bin/activate  first."

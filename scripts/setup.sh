@@ -75,11 +75,21 @@ if grep -qsx "test $state" "$venv/installed" || grep -qsx "$mode $state" "$venv/
   echo "Packages are up to date."
 else
   rm -f "$venv/installed"
-  echo "Installing packages (the first time some gigabytes, torch is most of it) ..."
-  if [ "$mode" = test ]; then
-    "$venv/bin/python" -m pip install --disable-pip-version-check -c scripts/constraints.txt -e '.[test]'
-  else
-    "$venv/bin/python" -m pip install --disable-pip-version-check -e .
+  what=(-e .)
+  [ "$mode" = user ] || what=(-c scripts/constraints.txt -e '.[test]')
+  echo "Installing packages into $venv: some gigabytes, torch is most of it; several minutes the first time."
+  "$venv/bin/python" -m pip install --disable-pip-version-check "${what[@]}" > "$venv/install.log" 2>&1 &
+  pip=$!
+  trap 'kill "$pip" 2> /dev/null' INT TERM
+  while kill -0 "$pip" 2> /dev/null; do
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do kill -0 "$pip" 2> /dev/null && sleep 1; done
+    now="$(grep -E '^ *(Collecting|Downloading|Building|Installing|Successfully)' "$venv/install.log" | tail -n 1 | cut -c1-60)"
+    echo "  ${SECONDS} s: ${now:-starting}"
+  done
+  if ! wait "$pip"; then
+    grep -E '^ERROR' "$venv/install.log" | head -n 5 >&2 || true
+    echo "error: pip could not install the packages; all it said is in $venv/install.log" >&2
+    exit 1
   fi
   echo "$mode $state" > "$venv/installed"
 fi

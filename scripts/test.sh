@@ -7,6 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 options=(--test)
 if [ "${1:-}" = --python ]; then
   [ $# -ge 2 ] || { echo "error: --python needs a version, for example 3.11" >&2; exit 2; }

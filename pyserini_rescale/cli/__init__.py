@@ -6,6 +6,7 @@ A sub-command module has ``HELP`` (one line), ``EXAMPLES`` (shown by --help), ``
 
 import argparse
 import importlib
+import os
 import sys
 
 from pyserini_rescale import __version__
@@ -49,19 +50,32 @@ def main(argv: list[str] | None = None) -> int:
         overview.print_help()
         return 2
     chosen = overview.parse_args(argv[:1])
-    module = importlib.import_module(f"pyserini_rescale.cli.{chosen.command}")
+    try:
+        return _run(chosen.command, argv[1:])
+    except RescaleError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("pyserini_rescale"):
+            raise
+        print(f"error: {sys.executable} lacks the package {error.name}: activate the environment in which pyserini-rescale "
+              "was installed (source .venv/bin/activate), or `pip install` it here", file=sys.stderr)  # fmt: skip
+        return 2
+    except BrokenPipeError:  # `... | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(command: str, argv: list[str]) -> int:
+    module = importlib.import_module(f"pyserini_rescale.cli.{command}")
     parser = argparse.ArgumentParser(
-        prog=f"python -m pyserini_rescale {chosen.command}",
+        prog=f"python -m pyserini_rescale {command}",
         description=module.HELP,
         epilog="examples:\n" + module.EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    try:
-        return module.run(parser.parse_args(argv[1:]))
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return module.run(parser.parse_args(argv))
