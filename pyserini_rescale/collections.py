@@ -10,8 +10,11 @@ import contextlib
 import dataclasses
 import gzip
 import json
+import os
 import re
 import shutil
+import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,7 +130,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
                 except UnicodeDecodeError as error:
                     raise DataError(f"{where} is not UTF-8 ({one_line(error)}): convert the file") from None
                 yield where, text.removesuffix("\n").removesuffix("\r")
-    except (OSError, EOFError) as error:  # gzip reports a cut file by EOFError
+    except (OSError, EOFError, zlib.error) as error:  # gzip reports a cut file by EOFError
         raise DataError(f"{path} cannot be read after line {number}: {one_line(error)}") from None
 
 
@@ -318,9 +321,12 @@ def write_pyserini_form(collection: Collection, folder: Path) -> Counts:
     Only queries that the qrels judge are written; tabs and line ends in a query become spaces.
     Raises DataError for input that breaks the rules, ConfigError where ``folder`` holds something else already.
     """
+    if not str(folder).strip() or not Path(os.path.abspath(folder)).name:
+        raise ConfigError(f"{str(folder)!r} cannot be an output folder: name a new one")
+    folder = Path(os.path.abspath(folder))
     _check_replaceable(folder)
-    aside = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(aside, ignore_errors=True)
+    # A name of its own, so that nothing that lies there already is taken for a leftover of ours.
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         (aside / "corpus").mkdir(parents=True)
         counts = _write(collection, aside)
@@ -336,7 +342,8 @@ def write_pyserini_form(collection: Collection, folder: Path) -> Counts:
 
 def _check_replaceable(folder: Path) -> None:
     if folder.is_dir():
-        other = sorted({path.name for path in folder.iterdir()} - set(WRITTEN))
+        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+        other = sorted(found - {*WRITTEN, "corpus/corpus.jsonl"})
     else:
         other = ["(it is a file)"] if folder.exists() else []
     if other:

@@ -348,3 +348,26 @@ def test_command_ends_with_one_line_on_bad_input(tmp_path, capsys):
     assert main(["collection", str(path), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and "corpus.jsonl line 2" in error
+
+
+@pytest.mark.parametrize("name", ["corpus/mydata.txt", "other.txt"])
+def test_nothing_of_the_users_is_removed(tmp_path, name):
+    from pyserini_rescale.errors import ConfigError
+
+    kept = tmp_path / "out" / name
+    kept.parent.mkdir(parents=True)
+    kept.write_text("precious")
+    beside = tmp_path / "out.partial"
+    beside.mkdir()
+    (beside / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match=name.rpartition("/")[2]):
+        write_pyserini_form(None, tmp_path / "out")
+    assert kept.read_text() == (beside / "thesis.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("folder", ["", "/"])
+def test_output_folder_without_a_name(folder):
+    from pyserini_rescale.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="cannot be an output folder"):
+        write_pyserini_form(None, folder)

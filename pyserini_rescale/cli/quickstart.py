@@ -99,7 +99,7 @@ as trec_eval does.
 The model is made and not trained: it matches words, and was built with a head as large as ModernBERT-base's so that the
 effect of k can be seen. The figures say that the chain works, nothing about trained models.
 
-All of it lies in {work}: collection/ model/ embeddings/ index/ run.txt quickstart.json logs/
+All of it lies in {work}: collection/ model/ embeddings/ index/ run.txt statistics.json quickstart.json logs/ records/
 The commands that did it, for you to change:
 {commands}
 Next:

@@ -1,11 +1,12 @@
 """``run``: a Pyserini module with our encoders known to it, start-up hook or not."""
 
 import argparse
+import importlib.util
 import os
 import runpy
 import sys
 
-from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.errors import ConfigError, one_line
 
 HELP = "Run a Pyserini module as `python -m` does, with our encoders known to it; the start-up hook is not needed."
 EXAMPLES = """\
@@ -27,13 +28,21 @@ def run(args: argparse.Namespace) -> int:
     from pyserini_rescale.plugin import patches
 
     patches.activate()
+    _check(args.module)
     sys.argv = [args.module, *args.arguments]
     if sys.path and sys.path[0] != os.getcwd():
         sys.path.insert(0, os.getcwd())  # where `python -m` would look first
-    try:
-        runpy.run_module(args.module, run_name="__main__", alter_sys=True)
-    except ImportError as error:
-        if error.name != args.module:
-            raise
-        raise ConfigError(f"there is no module {args.module}") from None
+    runpy.run_module(args.module, run_name="__main__", alter_sys=True)
     return 0
+
+
+def _check(module: str) -> None:
+    """Refuse what `python -m` would refuse, in one line."""
+    try:
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{module}.__main__")
+    except (ModuleNotFoundError, ValueError) as error:
+        raise ConfigError(f"{module} cannot be run: {one_line(error)}") from None
+    if spec is None:
+        raise ConfigError(f"{module} cannot be run: there is no such module of Pyserini, or it is a package without a command")

@@ -5,9 +5,12 @@ what they lack: every line is checked before anything is written, errors name fi
 in memory, and the output gets its name only when it is whole. Corpus-scale encoding is not in this module.
 """
 
+import contextlib
 import gzip
 import json
 import os
+import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -30,7 +33,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
                     raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
 
@@ -50,6 +53,11 @@ def collection_files(corpus: str) -> list[Path]:
     if not files:
         raise DataError(f"--corpus {corpus} is an empty folder")
     return files
+
+
+def _is_id(text: str) -> bool:
+    """Whether a run file can hold it: not empty, no white space, control character or half of a surrogate pair."""
+    return text.isprintable() and len(text.split()) == 1
 
 
 def collection_iterator(base: type) -> type:
@@ -74,7 +82,7 @@ def collection_iterator(base: type) -> type:
             where = f"{path}, line {number}"
             try:
                 info = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{where}: not JSON ({one_line(error)})") from None
             if not isinstance(info, dict):
                 raise DataError(f"{where}: a JSON object is needed, not {type(info).__name__}")
@@ -82,7 +90,7 @@ def collection_iterator(base: type) -> type:
             docid = next((info[name] for name in names if info.get(name) is not None), None)
             if docid is None:
                 raise DataError(f"{where}: no id (looked for: {', '.join(names)}; --docid-field names another)")
-            if isinstance(docid, bool) or not isinstance(docid, (str, int)) or not str(docid) or len(str(docid).split()) != 1:
+            if isinstance(docid, bool) or not isinstance(docid, (str, int)) or not _is_id(str(docid)):
                 raise DataError(f"{where}: the id {docid!r} is not a word or number, a run file could not hold it")
             missing = [name for name in self.fields if name not in info]
             if missing and "contents" not in info:
@@ -162,8 +170,9 @@ class VectorWriter:
         beside = self.folder.resolve().parent
         if beside.stat().st_dev != self.folder.stat().st_dev or not os.access(beside, os.W_OK):
             beside = self.folder
-        self.unfinished = beside / f".{self.folder.name}.{self.path.name}.unfinished"
-        self.file = open(self.unfinished, "w", encoding="utf-8")
+        # A name of its own, so that two runs into one folder do not write into each other's.
+        self.unfinished = beside / f".{self.folder.name}.{self.path.name}.{uuid.uuid4().hex[:8]}.unfinished"
+        self.file = open(self.unfinished, "x", encoding="utf-8")
         return self
 
     def write(self, batch_info: dict[str, list[Any]], fields: Sequence[str]) -> None:
@@ -181,8 +190,9 @@ class VectorWriter:
         finally:
             self.unfinished.unlink(missing_ok=True)
             if not self.path.exists():
-                for folder in self.made:
-                    folder.rmdir()
+                with contextlib.suppress(OSError):  # another shard has put its file there
+                    for folder in self.made:
+                        folder.rmdir()
         if kind is None:
             empty = self.encoder.empty_count
             note = f", {empty:,} of them empty (Anserini does not index those)" if empty else ""

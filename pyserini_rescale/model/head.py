@@ -334,7 +334,7 @@ def stored_policy(model: PreTrainedModel) -> Policy | None:
 
 def check_factor(k: float) -> None:
     """Raise ConfigError unless ``k`` is a number that a head can be divided by."""
-    if isinstance(k, bool) or not isinstance(k, (int, float)) or not math.isfinite(k) or k <= 0:
+    if isinstance(k, bool) or not isinstance(k, (int, float)) or not 0 < k < 1e300:
         raise ConfigError(f"k = {k!r} cannot be used: a rescale factor is a finite number above 0")
 
 
@@ -385,6 +385,10 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
         )
     if rescale_bias and head.bias is None:
         raise ModelError(f"the head of {kind} has no bias to rescale")
+
+    largest = float(head.weight.detach().abs().max()) / k
+    if not torch.finfo(head.weight.dtype).tiny < largest < torch.finfo(head.weight.dtype).max:
+        raise ConfigError(f"k = {k:g} cannot be used: the largest weight of the head would become {largest:.3g}")
 
     tied_before = head.tied
     with torch.no_grad():

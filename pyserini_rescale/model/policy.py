@@ -7,7 +7,6 @@ No torch here: the plug-in asks ``read_policy`` whether a checkpoint is ours bef
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ class Policy:
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
         def is_finite(value: Any) -> bool:
-            return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
         def is_number(value: Any) -> bool:
             return is_finite(value) and value > 0
@@ -132,7 +131,7 @@ def read_policy(name: str) -> Policy | None:
             config = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError(f"{path} cannot be read as JSON: {one_line(error)}") from None
-        return Policy.from_config(config)
+        return Policy.from_config(config) if isinstance(config, dict) else None
     if folder.exists() or name.count("/") > 1 or name.startswith((".", "~", "/")):
         return None
     from transformers import PretrainedConfig

@@ -109,7 +109,7 @@ def _record(where: str, line: str) -> dict[str, str]:
     """Return {"query", "passage"[, "negative"]} or {"text"} of a JSONL line."""
     try:
         info = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not JSON ({one_line(error)})") from None
     if not isinstance(info, dict):
         raise DataError(f"{where}: a JSON object is needed, not {type(info).__name__}")

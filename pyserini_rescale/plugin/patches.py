@@ -37,16 +37,17 @@ def warn(message: str) -> None:
 
 def find_spec(name: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:
     """Return the spec of a Pyserini module with our loader around its own, or None where we change nothing."""
-    if name == "pyserini":
-        # Before anything of Pyserini can start the JVM.
-        java.activate(os.environ, warn)
-    if name not in PATCHES and name not in MAINS:
+    if name != "pyserini" and name not in PATCHES and name not in MAINS:
         return None
     for finder in sys.meta_path:
         if hook.is_ours(finder) or not hasattr(finder, "find_spec"):
             continue
         spec = finder.find_spec(name, path, target)
         if spec is not None:
+            if name == "pyserini":
+                if spec.submodule_search_locations is not None:  # Pyserini, and not somebody's own pyserini.py
+                    java.activate(os.environ, warn)  # before anything of Pyserini can start the JVM
+                return None
             if spec.loader is not None and hasattr(spec.loader, "get_source"):
                 spec.loader = PatchingLoader(spec.loader)
             return spec
@@ -320,6 +321,9 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
         warn(f"{name} is not as we know it ({type(error).__name__}: {one_line(error)}): it may not know {ENCODER_CLASS}")
     try:
         exec(block, namespace)
+        encoder = getattr(namespace.get("searcher"), "query_encoder", None)
+        if getattr(encoder, "empty_count", 0):
+            warn(f"{encoder.empty_count} queries have an empty vector, hence no hits")
         return
     except SystemExit as error:
         if error.code or namespace.get("searcher", True) is not None or not command.is_for_us(namespace):
@@ -333,6 +337,10 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
         message, status = one_line(failure), failure.exit_code
     elif isinstance(failure, KeyboardInterrupt):
         message, status = "interrupted", 130
+    elif "MultiTerms.getTerms" in str(failure):
+        message, status = f"--index {namespace['args'].index} holds no term: every vector in it is empty", 2
+    elif "IndexNotFoundException" in str(failure):
+        message, status = f"--index {namespace['args'].index} holds no Lucene index", 2
     elif missing := _missing_input(namespace.get("args")):
         message, status = f"{missing}: no such path, and no name that Pyserini knows or can look up ({one_line(failure)})", 2
     else:
@@ -444,7 +452,7 @@ class _EncodeQueryCommand:
 
 
 class _SearchCommand:
-    """``python -m pyserini.search.lucene``: the searcher class does the work, see ``_impact_searcher``."""
+    """``python -m pyserini.search.lucene``: the searcher class does most of the work, see ``_impact_searcher``."""
 
     @staticmethod
     def is_for_us(namespace: dict[str, Any]) -> bool:
@@ -453,6 +461,37 @@ class _SearchCommand:
     @staticmethod
     def adapt(namespace: dict[str, Any]) -> None:
         namespace["argparse"] = _untyped_defaults({"--min-idf": UntypedInt})
+        make = namespace["get_output_writer"]
+
+        @functools.wraps(make)
+        def get_output_writer(path: str, *given: Any, **named: Any) -> Any:
+            if not _SearchCommand.is_for_us(namespace):
+                return make(path, *given, **named)
+            return _WrittenAside(path, lambda aside: make(aside, *given, **named))
+
+        namespace["get_output_writer"] = get_output_writer
+
+
+class _WrittenAside:
+    """A run under another name until all of it is there. Fact: Pyserini writes it under its own from the first query on."""
+
+    def __init__(self, path: str, make: Callable[[str], Any]) -> None:
+        self.path, self.aside = path, f"{path}.{os.getpid()}.unfinished"
+        self.writer = make(self.aside)
+
+    def __enter__(self) -> "_WrittenAside":
+        self.writer.__enter__()
+        return self
+
+    def write(self, *given: Any) -> None:
+        self.writer.write(*given)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.writer.__exit__(kind, error, trace)
+        if kind is None:
+            os.replace(self.aside, self.path)
+        else:
+            os.unlink(self.aside)
 
 
 def _is_ours_or_broken(name: object) -> bool:

@@ -159,7 +159,7 @@ def read_record(place: Workplace, name: str) -> dict[str, Any]:
 def why_stale(stage: Stage, place: Workplace) -> str | None:
     """Return why the stage has to run, or None if it is up to date."""
     if not stage.output.exists():
-        return "not run yet"
+        return "no earlier result"
     record = read_record(place, stage.name)
     if not record:
         return "no record of it"

@@ -172,3 +172,20 @@ def test_file_in_place_of_the_output_folder_is_refused(tmp_path):
     (tmp_path / "e").write_text("")
     with pytest.raises(ConfigError, match="is a file"):
         jsonl.VectorWriter(str(tmp_path / "e"), (0, 1), Encoder())
+
+
+def test_two_runs_into_one_folder_do_not_write_into_each_other(tmp_path):
+    first, second = (jsonl.VectorWriter(str(tmp_path / "e"), (0, 1), Encoder()) for _ in range(2))
+    with second:
+        with first:
+            first.write(BATCH, ["title", "text"])
+            second.write({**BATCH, "id": ["8", "9"]}, ["title", "text"])
+        assert '"id": "1"' in (tmp_path / "e" / "embeddings.jsonl").read_text()
+    assert '"id": "8"' in (tmp_path / "e" / "embeddings.jsonl").read_text()
+
+
+@pytest.mark.parametrize("docid", ["\ud800", "z\0z", "a\u2028b"])
+def test_ids_that_a_run_cannot_hold(tmp_path, docid):
+    path = write(tmp_path / "c.jsonl", {"id": docid, "title": "x", "text": "y"})
+    with pytest.raises(DataError, match="line 1: the id"):
+        Reader(path, ["title", "text"])

@@ -507,3 +507,13 @@ def test_splade_tiny_is_found_and_tied(splade_tiny):
     norms = head.weight.detach().double().norm(dim=1)
     assert tuple(head.weight.shape) == (30522, 128) and head.tied and stored_policy(model) is None
     assert round(norms.mean().item(), 4) == 0.6819 and round(norms.max().item(), 4) == 1.0220
+
+
+@pytest.mark.parametrize("k", [1e299, 1e45, 1e-45, 10**400])
+@pytest.mark.parametrize("scope", ["shared", "balanced", "untied"])
+def test_factor_that_would_kill_the_head_changes_nothing(k, scope):
+    model = build("bert")
+    before = model.get_output_embeddings().weight.detach().clone()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        rescale_head(model, k, scope=scope)
+    assert torch.equal(model.get_output_embeddings().weight, before) and not hasattr(model.config, "splade_rescale")

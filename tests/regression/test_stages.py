@@ -39,10 +39,10 @@ def run(stage: Stage, place: Workplace, **options) -> tuple[str, str]:
 
 
 def test_a_stage_runs_once(place, copy):
-    assert why_stale(copy, place) == "not run yet"
+    assert why_stale(copy, place) == "no earlier result"
     state, shown = run(copy, place)
     assert state == "ran" and (place.work / "copy").read_text() == "one"
-    assert "copy" in shown and "not run yet" in shown and "0:00" in shown
+    assert "copy" in shown and "no earlier result" in shown and "0:00" in shown
     assert run(copy, place) == ("up to date", "copy         up to date\n")
     record = stages.read_record(place, "copy")
     assert record["command"].startswith("python -c ") and record["fingerprint"] and record["seconds"] >= 0
@@ -147,7 +147,7 @@ def test_a_failed_stage_leaves_no_output_and_names_its_log(place):
     ) as caught:
         run(failing, place)
     assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
-    assert not (place.work / "x").exists() and why_stale(failing, place) == "not run yet"
+    assert not (place.work / "x").exists() and why_stale(failing, place) == "no earlier result"
 
 
 def test_a_stage_that_writes_nothing_has_failed(place):
