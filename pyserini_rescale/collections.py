@@ -1,9 +1,10 @@
-"""Test collections: a BEIR folder or an ir_datasets id, read as streams of documents, queries and judgements.
+"""Test collections: a folder or an ir_datasets id, read as streams of documents, queries and judgements.
 
-A BEIR folder holds corpus.jsonl, queries.jsonl (either may be gzipped) and qrels/SPLIT.tsv. Whatever the source, ids
-are strings without white space (a run file has columns), no id comes twice, and grades are integers; what breaks these
-rules is a DataError that names file and line. Lines end at \\n only: U+2028 and its like are text.
-``write_pyserini_form`` writes the files that Pyserini's encode and search commands take. Nothing here needs Pyserini.
+A BEIR folder holds corpus.jsonl, queries.jsonl (either may be gzipped) and qrels/SPLIT.tsv; a folder that
+``write_pyserini_form`` wrote, with the files that Pyserini's encode and search commands take, is read too. Whatever the
+source, ids are strings without white space (a run file has columns), no id comes twice, and grades are integers; what
+breaks these rules is a DataError that names file and line. Lines end at \\n only: U+2028 and its like are text.
+Nothing here needs Pyserini.
 """
 
 import contextlib
@@ -23,8 +24,9 @@ from pyserini_rescale.errors import ConfigError, DataError, one_line
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
+CORPUS, TOPICS, QRELS = "corpus/corpus.jsonl", "topics.json", "qrels.txt"
 # What write_pyserini_form writes, and therefore may replace.
-WRITTEN = ("corpus", "topics.json", "topics.tsv", "qrels.txt", "counts.json")
+WRITTEN = ("corpus", CORPUS, TOPICS, "topics.tsv", QRELS, "counts.json")
 
 
 class Document(NamedTuple):
@@ -77,11 +79,14 @@ class Counts:
 
 
 def open_collection(source: str, split: str = "test") -> Collection:
-    """Return the collection that ``source`` names: a BEIR folder, or an ir_datasets id such as ``beir/scifact/test``.
+    """Return the collection that ``source`` names: a folder, or an ir_datasets id such as ``beir/scifact/test``.
 
-    ``split`` chooses qrels/SPLIT.tsv of a folder; an ir_datasets id names its split itself.
+    ``split`` chooses qrels/SPLIT.tsv of a BEIR folder; a folder that write_pyserini_form wrote has one split, and an
+    ir_datasets id names its split itself.
     """
     folder = Path(source).expanduser()
+    if all((folder / name).is_file() for name in (CORPUS, TOPICS, QRELS)):
+        return _pyserini_folder(folder)
     if folder.is_dir():
         return _beir_folder(folder, split)
     if folder.exists() or folder.is_absolute() or source.startswith((".", "~")):
@@ -134,8 +139,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         raise DataError(f"{path} cannot be read after line {number}: {one_line(error)}") from None
 
 
-def _read_objects(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (where, id, object) of a JSONL file whose objects have an ``_id``."""
+def _read_objects(path: Path, id_field: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (where, id, object) of a JSONL file whose objects have an id."""
     seen: set[str] = set()
     for where, line in read_lines(path):
         try:
@@ -144,19 +149,19 @@ def _read_objects(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
             raise DataError(f"{where} is not valid JSON ({one_line(error)})") from None
         if not isinstance(found, dict):
             raise DataError(f"{where} is not a JSON object but {type(found).__name__}")
-        if "_id" not in found:
-            raise DataError(f"{where} has no field _id")
-        yield where, _new_id(found["_id"], where, seen), found
+        if id_field not in found:
+            raise DataError(f"{where} has no field {id_field}")
+        yield where, _new_id(found[id_field], where, seen), found
 
 
-def _read_documents(path: Path) -> Iterator[Document]:
-    for where, name, found in _read_objects(path):
+def _read_documents(path: Path, id_field: str = "_id") -> Iterator[Document]:
+    for where, name, found in _read_objects(path, id_field):
         title = found.get("title")
         yield Document(name, "" if title is None else _text(title, "title", where), _required_text(found, where))
 
 
 def _read_queries(path: Path) -> Iterator[Query]:
-    for where, name, found in _read_objects(path):
+    for where, name, found in _read_objects(path, "_id"):
         yield Query(name, _required_text(found, where))
 
 
@@ -234,6 +239,44 @@ def _encodable(value: str, field: str, where: str) -> str:
         except UnicodeEncodeError:  # JSON can spell half a surrogate pair; tokenizers and files cannot hold it
             raise DataError(f"{where}: {field} holds half a surrogate pair, which is no character") from None
     return value
+
+
+# Folders that write_pyserini_form wrote
+
+
+def _pyserini_folder(folder: Path) -> Collection:
+    return Collection(
+        name=folder.resolve().name,
+        documents=lambda: _read_documents(folder / CORPUS, "id"),
+        queries=lambda: _read_topics(folder / TOPICS),
+        judgements=lambda: _read_trec_qrels(folder / QRELS),
+    )
+
+
+def _read_topics(path: Path) -> Iterator[Query]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {one_line(error)}") from None
+    if not isinstance(found, dict) or not all(isinstance(topic, dict) for topic in found.values()):
+        raise DataError(f'{path} is not of the form {{query id: {{"title": text}}}}')
+    for name, topic in found.items():
+        where = f"{path}, query {name}"
+        yield Query(_id(name, where), _text(topic.get("title"), "title", where))
+
+
+def _read_trec_qrels(path: Path) -> Iterator[Judgement]:
+    """Yield the lines of TREC's form: query id, something, document id, grade, separated by white space."""
+    seen: dict[tuple[str, str], int] = {}
+    for where, line in read_lines(path):
+        columns = line.split()
+        if len(columns) != 4:
+            raise DataError(
+                f"{where} has {len(columns)} column(s) where query id, 0, document id and grade are expected"
+            )
+        judged = _judgement(columns[0], columns[2], columns[3], where, seen)
+        if judged is not None:
+            yield judged
 
 
 # ir_datasets
@@ -343,7 +386,7 @@ def write_pyserini_form(collection: Collection, folder: Path) -> Counts:
 def _check_replaceable(folder: Path) -> None:
     if folder.is_dir():
         found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
-        other = sorted(found - {*WRITTEN, "corpus/corpus.jsonl"})
+        other = sorted(found - set(WRITTEN))
     else:
         other = ["(it is a file)"] if folder.exists() else []
     if other:
@@ -362,7 +405,7 @@ def _write(collection: Collection, folder: Path) -> Counts:
     topics: dict[str, str] = {}
     for query in collection.queries():
         if query.id in judged:
-            text = " ".join(query.text.replace("\t", " ").splitlines()).strip()
+            text = topic_text(query.text)
             if not text:
                 raise DataError(f"{collection.name}: the judged query {query.id} has an empty text")
             topics[query.id] = text
@@ -370,7 +413,7 @@ def _write(collection: Collection, folder: Path) -> Counts:
         raise DataError(f"{collection.name}: none of the {len(judged)} judged queries has a text")
     named = {judgement.document for lines in judged.values() for judgement in lines}
     documents = empty = 0
-    with open(folder / "corpus" / "corpus.jsonl", "w", encoding="utf-8", newline="\n") as stream:
+    with open(folder / CORPUS, "w", encoding="utf-8", newline="\n") as stream:
         for document in collection.documents():
             documents += 1
             empty += not (document.title.strip() or document.text.strip())
@@ -388,13 +431,18 @@ def _write(collection: Collection, folder: Path) -> Counts:
         judgements_outside=outside,
     )
     _write_lines(folder / "topics.tsv", (f"{name}\t{text}" for name, text in topics.items()))
-    _write_json(folder / "topics.json", {name: {"title": text} for name, text in topics.items()})
+    _write_json(folder / TOPICS, {name: {"title": text} for name, text in topics.items()})
     _write_lines(
-        folder / "qrels.txt",
+        folder / QRELS,
         (f"{line.query} 0 {line.document} {line.grade}" for lines in judged.values() for line in lines),
     )
     _write_json(folder / "counts.json", dataclasses.asdict(counts))
     return counts
+
+
+def topic_text(text: str) -> str:
+    """Return a query's text as the topics have it: tabs and line ends become spaces."""
+    return " ".join(text.replace("\t", " ").splitlines()).strip()
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -330,6 +330,43 @@ def test_a_failure_leaves_the_earlier_output(tmp_path):
     assert json.loads((tmp_path / "out" / "counts.json").read_text())["documents"] == 3
 
 
+# The written form, read again
+
+
+def test_the_written_form_is_a_collection_too(tmp_path):
+    path = folder(tmp_path / "c", qrels=QRELS.replace("q1\tgone", "q404\tgone"))
+    write_pyserini_form(open_collection(str(path)), tmp_path / "out")
+    documents, queries, judgements = read_all(tmp_path / "out", "any split")
+    assert documents == read_all(path)[0]
+    assert queries == [("q1", "what is first"), ("7", "seven")]
+    assert judgements == [("q1", "d1", 2), ("7", "2", 1), ("q404", "gone", 0)]
+    write_pyserini_form(open_collection(str(tmp_path / "out")), tmp_path / "again")
+    for file in ("corpus/corpus.jsonl", "topics.json", "topics.tsv", "qrels.txt", "counts.json"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "out" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("topics.json", "{", r"topics\.json cannot be read as JSON"),
+        ("topics.json", "[]", r"topics\.json is not of the form"),
+        ("topics.json", '{"q1": "text"}', r"topics\.json is not of the form"),
+        ("topics.json", '{"q1": {"title": 3}}', "query q1: title is not a string but int"),
+        ("topics.json", '{"q1": {}}', "query q1: title is not a string but NoneType"),
+        ("topics.json", '{"q 1": {"title": "t"}}', "is not one word"),
+        ("qrels.txt", "q1 0 d1 1\nq1 d1 1\n", r"qrels\.txt line 2 has 3 column"),
+        ("qrels.txt", "q1 0 d1 x\n", r"qrels\.txt line 1: grade 'x' is not an integer"),
+        ("qrels.txt", "q1 0 d1 1\nq1 0 d1 2\n", r"qrels\.txt line 2 judges query q1"),
+        ("corpus/corpus.jsonl", '{"_id": "d1", "text": "t"}\n', "line 1 has no field id"),
+    ],
+)
+def test_a_written_form_that_was_damaged(tmp_path, file, text, message):
+    write_pyserini_form(open_collection(str(folder(tmp_path / "c"))), tmp_path / "out")
+    (tmp_path / "out" / file).write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_all(tmp_path / "out")
+
+
 # The command
 
 

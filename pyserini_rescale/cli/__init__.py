@@ -15,9 +15,11 @@ from pyserini_rescale.errors import RescaleError, one_line
 COMMANDS = {
     "quickstart": "the main job on a small collection: rescale, encode, index, search, score",
     "head": "the MLM head: show, suggest, rescale, undo",
+    "train": "train a SPLADE model, on a CPU or many GPUs; mine hard negatives",
     "run": "run a Pyserini module with our encoders, without the start-up hook",
     "collection": "write corpus, topics and qrels of a collection in the forms that Pyserini reads",
     "regress": "regressions: list, show, run, verify",
+    "plot": "figures from the logs of training runs: loss",
 }
 
 _OVERVIEW = """\

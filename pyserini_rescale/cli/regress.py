@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyserini_rescale import yaml_files
 from pyserini_rescale.cli.tables import aligned, number
 from pyserini_rescale.errors import ConfigError, StageError, one_line
 from pyserini_rescale.regression import runner, spec
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = args.specs or spec.default_folder()
+    folder = args.specs or yaml_files.default_folder()
     if args.action == "list":
         return _list(spec.load_all(folder), args.json)
     if args.threads < 1:
@@ -123,7 +124,7 @@ def _show(plans: list[runner.Plan], as_json: bool) -> int:
         print(json.dumps(shown, indent=1))
         return 0
     for entry in shown:
-        print(spec.to_yaml({key: value for key, value in entry.items() if key != "commands"}))
+        print(yaml_files.to_yaml({key: value for key, value in entry.items() if key != "commands"}))
         print("# commands\n" + "\n\n".join(entry["commands"]))
     return 0
 

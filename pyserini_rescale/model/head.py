@@ -16,7 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -417,6 +417,13 @@ def _untie(model: PreTrainedModel, head: Head) -> None:
         model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
 
 
+def untie_head(model: PreTrainedModel) -> None:
+    """Give a tied projection a matrix and a bias of its own, equal to what it shared; an untied one stays."""
+    head = find_head(model)
+    if head.tied:
+        _untie(model, head)
+
+
 def retie(model: PreTrainedModel, head: Head) -> None:
     """Let head and input embedding share the embedding's matrix again, and the bias its one parameter."""
     bias = head.bias
@@ -453,8 +460,15 @@ def check_output_folder(folder: str | os.PathLike) -> Path:
     return path
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: str | os.PathLike) -> None:
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    folder: str | os.PathLike,
+    texts: Mapping[str, str] | None = None,
+) -> None:
     """Write ``model`` and ``tokenizer`` to ``folder`` so that plain transformers reads back exactly this model.
+
+    texts: further files, name -> content, such as a model card.
 
     Written to a hidden folder beside it, loaded from there in a fresh process by ``AutoModelForMaskedLM``, compared on
     a fixed small input, and only then renamed: ``folder`` is complete or absent. A tied head is stored once; an
@@ -477,6 +491,8 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
             if tokenizer is not None:
                 tokenizer.save_pretrained(draft)
         term_offsets.write(model, draft)
+        for name, content in (texts or {}).items():
+            (draft / name).write_text(content, encoding="utf-8")
         _compare_reload(draft, request, logits, _tolerance(model), tokenizer)
         if folder.exists():
             folder.rmdir()

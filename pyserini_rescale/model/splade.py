@@ -53,28 +53,97 @@ def max_logits(
     """Return the largest logit of each term over each text's positions, (B, V), float32.
 
     hidden (B, L, d), mask (B, L), weight (V, d), bias (V) or None. A text without tokens gets -inf. NaN and inf
-    in padding are not seen; in a token they come through.
+    in padding are not seen; in a token they come through. float64 weights give float64.
     """
+    return max_positions(hidden, mask, weight, bias, positions=False)[0]
+
+
+def max_positions(
+    hidden: torch.Tensor,
+    mask: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    *,
+    positions: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return ``max_logits`` and, if ``positions``, where each is: (B, V), int32, from 0 to L - 1; else None.
+
+    Of several positions with the largest logit, the first (on every device). NaN counts as the largest. In a text
+    without tokens the position is 0 and means nothing.
+
+    The product runs in ``product_type``. In half precision the bias is part of it, as in the plain form: a logit is
+    then rounded once, at its own size and not at the product's, which a large bias (an offset, say) makes far larger.
+    """
+    product = product_type(weight)
     blocks = _max_packed if hidden.device.type == "cpu" else _max_padded
-    largest = blocks(hidden, mask.bool(), weight)
-    return largest if bias is None else largest.add_(bias.float())
+    largest = torch.full(
+        (len(hidden), len(weight)),
+        -torch.inf,
+        dtype=torch.float64 if product == torch.float64 else torch.float32,
+        device=hidden.device,
+    )
+    where = torch.zeros(largest.shape, dtype=torch.int32, device=hidden.device) if positions else None
+    inner = bias.to(product) if bias is not None and product in (torch.bfloat16, torch.float16) else None
+    with torch.autocast(hidden.device.type, enabled=False):
+        blocks(hidden.to(product), mask.bool(), weight.to(product), inner, largest, where)
+    if bias is not None and inner is None:
+        largest.add_(bias.to(largest.dtype))
+    return largest, where
 
 
-def _max_packed(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """``max_logits`` without bias for a CPU: padding is dropped, texts are taken a few at a time."""
-    hidden = hidden.to(weight.dtype)
-    largest = torch.full((len(hidden), len(weight)), -torch.inf)
+def product_type(weight: torch.Tensor) -> torch.dtype:
+    """Return the type that hidden states are multiplied with ``weight`` in: its own, or autocast's where that is on."""
+    kind = weight.device.type
+    if torch.is_autocast_enabled(kind) and weight.dtype != torch.float64:  # autocast leaves float64 alone
+        return torch.get_autocast_dtype(kind)
+    return weight.dtype
+
+
+def _max_packed(
+    hidden: torch.Tensor,
+    mask: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    largest: torch.Tensor,
+    where: torch.Tensor | None,
+) -> None:
+    """Fill ``largest`` and ``where`` on a CPU: padding is dropped, texts are taken a few at a time.
+
+    hidden, weight and bias have one type. Rows of texts without tokens are left as they are.
+    """
     lengths = mask.sum(dim=1).tolist()
     for rows in _groups(lengths, _TOKENS_AT_ONCE):
         tokens = hidden[rows][mask[rows]]  # (T, d)
         step = max(256, _CELLS_CPU // len(tokens))
         for start in range(0, len(weight), step):
-            logits = torch.mm(weight[start : start + step], tokens.T)  # (v, T): a term's positions are neighbours
+            part = slice(start, start + step)
+            if bias is None:
+                logits = torch.mm(weight[part], tokens.T)  # (v, T): a term's positions are neighbours
+            else:
+                logits = torch.addmm(bias[part].unsqueeze(1), weight[part], tokens.T)
             at = 0
             for row in rows:
-                largest[row, start : start + step] = logits[:, at : at + lengths[row]].amax(dim=1)
+                block = logits[:, at : at + lengths[row]]
                 at += lengths[row]
-    return largest
+                if where is None:
+                    largest[row, part] = block.amax(dim=1)
+                else:
+                    index = _argmax(block)  # (v, 1)
+                    largest[row, part] = block.gather(1, index).squeeze(1)
+                    where[row, part] = index.squeeze(1)
+        if where is not None:
+            for row in rows:  # from the number among the text's tokens to the position
+                where[row] = mask[row].nonzero().squeeze(1).to(torch.int32)[where[row].long()]
+
+
+def _argmax(block: torch.Tensor) -> torch.Tensor:
+    """Return the first position of each row's largest value, (v, 1), int64, for logits (v, L) on a CPU.
+
+    NumPy's argmax has vector instructions: measured 12 times as fast as torch.argmax and 9 times as torch.max with
+    positions; it makes a twentieth of the time of the matrix product at d = 128. Half precision it does not know.
+    """
+    values = block if block.dtype in (torch.float32, torch.float64) else block.float()
+    return torch.from_numpy(values.numpy().argmax(axis=1)).unsqueeze(1)
 
 
 def _groups(lengths: list[int], most: int) -> Iterator[list[int]]:
@@ -93,16 +162,25 @@ def _groups(lengths: list[int], most: int) -> Iterator[list[int]]:
         yield rows
 
 
-def _max_padded(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """``max_logits`` without bias for an accelerator: few large operations; the padding is masked out of each block."""
-    hidden = hidden.to(weight.dtype)
+def _max_padded(
+    hidden: torch.Tensor,
+    mask: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    largest: torch.Tensor,
+    where: torch.Tensor | None,
+) -> None:
+    """Fill ``largest`` and ``where`` on an accelerator: few large operations; padding is masked out of each block."""
     padding = ~mask.unsqueeze(-1)
     step = max(256, _CELLS_DEVICE // mask.numel())
-    parts = []
     for start in range(0, len(weight), step):
-        logits = nn.functional.linear(hidden, weight[start : start + step])  # (B, L, v)
-        parts.append(logits.masked_fill(padding, -torch.inf).amax(dim=1).float())
-    return torch.cat(parts, dim=1)
+        part = slice(start, start + step)
+        logits = nn.functional.linear(hidden, weight[part], None if bias is None else bias[part])  # (B, L, v)
+        logits = logits.masked_fill_(padding, -torch.inf)
+        if where is None:
+            largest[:, part] = logits.amax(dim=1)
+        else:
+            largest[:, part], where[:, part] = logits.max(dim=1)
 
 
 @torch.inference_mode()

@@ -16,11 +16,12 @@ import numpy as np
 
 from pyserini_rescale.collections import Counts, write_pyserini_form
 from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.files import write_json
 from pyserini_rescale.quickstart import backbone
 from pyserini_rescale.quickstart.docstrings import Passage, as_collection, read_passages
 from pyserini_rescale.regression import measures, stages
 from pyserini_rescale.regression.runner import encode_stage, index_stage, search_stage, statistics_stage
-from pyserini_rescale.regression.stages import Stage, Workplace, write_json
+from pyserini_rescale.regression.stages import Stage, Workplace
 
 MARKER = "quickstart.json"
 FACTOR = 16.0

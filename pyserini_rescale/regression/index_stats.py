@@ -15,7 +15,7 @@ from typing import Any
 
 from pyserini_rescale.collections import read_lines
 from pyserini_rescale.errors import DataError, RescaleError, one_line
-from pyserini_rescale.regression.stages import write_json
+from pyserini_rescale.files import write_json
 
 EMPTY_IDS_LISTED = 20
 

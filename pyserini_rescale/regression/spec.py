@@ -11,14 +11,13 @@ given twice, is a fault, and all faults are reported together.
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
-import yaml
 
 from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.yaml_files import fault_line, read_yaml
 
 COUNTS = ("documents", "empty_vectors", "unique_terms", "postings", "impacts", "unretrieved_queries", "run_lines")
 """Integers a regression can expect; ``impacts`` is the sum over all postings. See index_stats.py and verify.py."""
@@ -156,17 +155,6 @@ def is_measure(name: str) -> bool:
     return True
 
 
-def default_folder() -> Path:
-    """Return the folder of the YAML files: inside an installed package, or beside the package in a checkout."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "regressions", package.parent / "regressions"):
-        if (folder / "collections").is_dir():
-            return folder
-    raise ConfigError(
-        f"no regressions lie in {package} or beside it: install the package again, or give --specs FOLDER"
-    )
-
-
 def load_all(folder: Path) -> dict[str, Regression]:
     """Return all regressions of a folder by name, sorted.
 
@@ -219,46 +207,9 @@ def _load_kind(folder: Path, kind: type[_Spec], faults: list[str]) -> dict[str, 
         except ConfigError as error:
             faults.append(f"{label}: {one_line(error)}")
         except pydantic.ValidationError as error:
-            faults += [f"{label}: {_fault(detail)}" for detail in error.errors()]
+            faults += [f"{label}: {fault_line(detail)}" for detail in error.errors()]
         else:
             if spec.name != path.stem:
                 faults.append(f"{label}: name: {spec.name} is not the file's name")
             found[label] = spec
     return found
-
-
-def _fault(detail: Mapping[str, Any]) -> str:
-    where = ".".join(map(str, detail["loc"])) or "the file"
-    given = "" if detail["type"] in ("missing", "extra_forbidden") else f" (given: {detail['input']!r:.60})"
-    message = {"extra_forbidden": "unknown key", "missing": "missing"}.get(detail["type"], detail["msg"])
-    return f"{where}: {message}{given}"
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value} is given twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file; ConfigError with the line where it cannot be read."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506, a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(f"{line}{error.problem}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(one_line(error)) from None
-
-
-def to_yaml(value: Any) -> str:
-    """Return plain data as YAML, in its own order."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)

@@ -10,9 +10,7 @@ Everything a stage prints goes to logs/STAGE.log. Commands are argument lists; n
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
-import os
 import re
 import shlex
 import shutil
@@ -24,7 +22,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pyserini_rescale
+from pyserini_rescale.environment import describe, installed
 from pyserini_rescale.errors import StageError, one_line
+from pyserini_rescale.files import write_json
 
 VERSIONED = ("pyserini", "torch", "transformers", "tokenizers")
 # Our own sources that decide what a stage writes: a changed checkout is not up to date though its version is.
@@ -69,12 +69,7 @@ def shell_form(argv: tuple[str, ...] | list[str]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide what a stage writes; of ours, the sources' hash too."""
-    found = {}
-    for name in VERSIONED:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
+    found = installed(VERSIONED)
     package = Path(pyserini_rescale.__file__).parent
     digest = hashlib.sha256()
     for source in _SOURCES:
@@ -273,13 +268,6 @@ def run_stage(
     return {"stage": stage.name, "state": "ran", "seconds": record["seconds"], "log": str(log)}
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON aside and rename."""
-    aside = _aside(path)
-    aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(aside, path)
-
-
 def _aside(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
@@ -373,42 +361,4 @@ def last_useful_line(log: Path) -> str:
 
 def environment() -> dict[str, Any]:
     """Return versions, commit (of a checkout) and machine, for results."""
-    import platform
-
-    return {
-        "versions": {"python": platform.python_version(), **versions()},
-        "commit": _commit(),
-        "machine": {"system": platform.platform(), "processor": _processor(), "cpus": os.cpu_count()},
-    }
-
-
-def _processor() -> str:
-    import platform
-
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """Return the commit of the checkout that this package runs from, "+changes" where it differs; None elsewhere."""
-    checkout = Path(pyserini_rescale.__file__).parents[1]
-    if not (checkout / ".git").exists():
-        return None
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", checkout, *words], capture_output=True, text=True, timeout=30, check=False
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return commit and commit + ("+changes" if changed else "")
+    return describe(versions())

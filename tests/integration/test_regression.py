@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pyserini_rescale import yaml_files
 from pyserini_rescale.cli import main
-from pyserini_rescale.regression import measures, spec
+from pyserini_rescale.regression import measures
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
@@ -76,7 +77,7 @@ def write_specs(root: Path, data: Path, model: Path, figures: dict[str, float]) 
     }
     for kind, value in (("collections", collection), ("models", tiny)):
         (root / kind).mkdir(parents=True, exist_ok=True)
-        (root / kind / f"{value['name']}.yaml").write_text(spec.to_yaml(value))
+        (root / kind / f"{value['name']}.yaml").write_text(yaml_files.to_yaml(value))
 
 
 QUERY_VECTORS = """\

@@ -9,6 +9,8 @@ from pyserini_rescale.model.head import bypassed, find_head
 from pyserini_rescale.model.splade import max_logits, micro_batches, pad, plain_pool, splade_vectors
 from tests.model.builders import FAMILIES, PROBED, build, texts
 
+FORMS = ["_max_packed", "_max_padded"]  # for a CPU, for accelerators
+
 
 def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Eq. 1 and 2 in float64, text by text, over real tokens only."""
@@ -47,36 +49,28 @@ def test_fused_equals_plain_equals_numpy(model_type):
 
 @pytest.mark.parametrize("cells", [1, 300, 2**19])
 @pytest.mark.parametrize("tokens", [1, 12, 512])
-@pytest.mark.parametrize("form", ["_max_packed", "_max_padded"])
+@pytest.mark.parametrize("form", FORMS)
 def test_blocks_of_any_size_give_the_same(monkeypatch, cells, tokens, form):
+    monkeypatch.setattr(splade, "_max_packed", getattr(splade, form))
     monkeypatch.setattr(splade, "_CELLS_CPU", cells)
     monkeypatch.setattr(splade, "_CELLS_DEVICE", cells)
     monkeypatch.setattr(splade, "_TOKENS_AT_ONCE", tokens)
     hidden, mask, weight, bias = random_case([7, 3, 0, 11, 1], size=700)
     logits = (hidden @ weight.T + bias).masked_fill(~mask[..., None], -torch.inf)
-    got = getattr(splade, form)(hidden, mask, weight) + bias
-    torch.testing.assert_close(got, logits.amax(1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(max_logits(hidden, mask, weight, bias), logits.amax(1), rtol=1e-5, atol=1e-5)
 
 
-def test_the_form_for_accelerators_is_what_max_logits_uses_there(monkeypatch):
-    hidden, mask, weight, bias = random_case([4, 2])
-    monkeypatch.setattr(splade, "_max_packed", splade._max_padded)
-    torch.testing.assert_close(
-        max_logits(hidden, mask, weight, bias),
-        (hidden @ weight.T + bias).masked_fill(~mask[..., None], -torch.inf).amax(1),
-    )
-
-
-@pytest.mark.parametrize("form", ["_max_packed", "_max_padded"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("poison", [torch.inf, -torch.inf, torch.nan])
-def test_numbers_in_padding_are_never_seen_and_in_tokens_always(form, poison):
+def test_numbers_in_padding_are_never_seen_and_in_tokens_always(monkeypatch, form, poison):
+    monkeypatch.setattr(splade, "_max_packed", getattr(splade, form))
     hidden, mask, weight, _ = random_case([7, 3])
-    clean = getattr(splade, form)(hidden, mask, weight)
+    clean = max_logits(hidden, mask, weight, None)
     dirty = hidden.clone()
     dirty[1, 3:] = poison
-    torch.testing.assert_close(getattr(splade, form)(dirty, mask, weight), clean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(max_logits(dirty, mask, weight, None), clean, rtol=0, atol=1e-6)
     dirty[1, 0] = torch.nan
-    assert getattr(splade, form)(dirty, mask, weight)[1].isnan().all()
+    assert max_logits(dirty, mask, weight, None)[1].isnan().all()
     assert plain_pool(torch.full((1, 2, 3), poison), torch.tensor([[0, 0]])).eq(0).all()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyserini_rescale import yaml_files
 from pyserini_rescale.regression import runner, spec, stages
 
 FAKE = Path(__file__).with_name("fake_stages.py")
@@ -57,7 +58,7 @@ def write_specs(root: Path, measured: dict | None = None, counts: dict | None = 
     model = {"name": "tiny", "description": "t", "folder": "tiny", "expected": {"toys": expected}, **(more or {})}
     for kind, value in (("collections", collection), ("models", model)):
         (root / "specs" / kind).mkdir(parents=True, exist_ok=True)
-        (root / "specs" / kind / f"{value['name']}.yaml").write_text(spec.to_yaml(value))
+        (root / "specs" / kind / f"{value['name']}.yaml").write_text(yaml_files.to_yaml(value))
 
 
 def plan_of(root: Path) -> runner.Plan:

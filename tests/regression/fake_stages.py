@@ -38,7 +38,7 @@ def main() -> None:
         with open(option("--embeddings") / "embeddings.jsonl", "w") as stream:
             for line in (option("--corpus") / "corpus.jsonl").read_text().splitlines():
                 document = json.loads(line)
-                vector = {word: 10 for word in document["text"].split()}
+                vector = dict.fromkeys(document["text"].split(), 10)
                 stream.write(json.dumps({"id": document["id"], "vector": vector}) + "\n")
     elif module == "pyserini.index.lucene":
         found = vectors(option("--input"))

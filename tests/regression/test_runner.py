@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from pyserini_rescale import yaml_files
 from pyserini_rescale.cli import main
 from pyserini_rescale.errors import ConfigError, ModelError, StageError
 from pyserini_rescale.regression import runner, spec
@@ -302,7 +303,7 @@ def test_places_come_from_options_then_environment_then_their_sources(toys):
 
 
 def test_without_folders_the_wheel_and_ir_datasets_are_used(tmp_path):
-    regression = spec.choose(["scifact.splade-tiny"], spec.default_folder())[0]
+    regression = spec.choose(["scifact.splade-tiny"], yaml_files.default_folder())[0]
     plan = runner.plan(regression, runner.Options(), {"XDG_CACHE_HOME": str(tmp_path)})
     assert plan.source == "beir/scifact/test" and plan.model == str(
         tmp_path / "pyserini-rescale" / "models" / "splade-tiny"

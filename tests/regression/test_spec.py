@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pyserini_rescale import yaml_files
 from pyserini_rescale.errors import ConfigError
 from pyserini_rescale.regression import spec
 
@@ -122,7 +123,7 @@ def test_unknown_names_list_near_matches(tmp_path):
 
 
 def test_the_files_of_this_project_have_no_fault():
-    found = spec.load_all(spec.default_folder())
+    found = spec.load_all(yaml_files.default_folder())
     assert "scifact.splade-tiny" in found
     regression = found["scifact.splade-tiny"]
     assert (regression.collection.documents, regression.model.max_length) == (5183, 256)
@@ -133,5 +134,5 @@ def test_the_files_of_this_project_have_no_fault():
 
 def test_yaml_of_a_spec_reads_back(tmp_path):
     regression = spec.load_all(write(tmp_path))["toys.tiny.k16"]
-    text = spec.to_yaml(regression.collection.model_dump(exclude_none=True))
+    text = yaml_files.to_yaml(regression.collection.model_dump(exclude_none=True))
     assert spec.CollectionSpec.model_validate(yaml.safe_load(text)) == regression.collection

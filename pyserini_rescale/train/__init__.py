@@ -1,0 +1,1 @@
+"""Train a SPLADE model: configuration, data, loss, monitors, checkpoints, export."""

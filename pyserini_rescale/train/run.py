@@ -1,0 +1,219 @@
+"""A training run from configuration to exported model, on every process of it.
+
+The run's folder: config.yaml (as resolved), start/ (the model that training starts with), log.jsonl, tensorboard/,
+checkpoint-N/, model/ (the export) and run.json (what happened). It is made by one process; a second start is refused
+unless it resumes, with the same configuration.
+"""
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import transformers
+
+from pyserini_rescale.encode.terms import special_ids
+from pyserini_rescale.environment import describe, installed
+from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.files import write_json, write_text
+from pyserini_rescale.model.head import find_head, load_masked_lm
+from pyserini_rescale.model.tokenizer import load_tokenizer
+from pyserini_rescale.train import checkpoints, launch, zero
+from pyserini_rescale.train.config import TrainConfig
+from pyserini_rescale.train.data import Collator, load_triples
+from pyserini_rescale.train.export import export, exported_policy, model_card
+from pyserini_rescale.train.monitors import read_log
+from pyserini_rescale.train.prepare import prepare
+from pyserini_rescale.train.schedule import schedule
+from pyserini_rescale.train.trainer import (
+    LOG,
+    CollapseError,
+    SpladeModel,
+    SpladeTrainer,
+    freeze_unused,
+    main_first,
+    training_arguments,
+)
+from pyserini_rescale.yaml_files import read_yaml, to_yaml
+
+CONFIG, START, MODEL, RECORD = "config.yaml", "start", "model", "run.json"
+_VERSIONED = ("pyserini-rescale", "torch", "transformers", "accelerate", "deepspeed", "datasets", "tokenizers")
+# What may differ when a run is resumed: nothing that decides what is computed.
+_FREE = ("name", "output", "checkpoints", "monitors")
+
+
+def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> Path:
+    """Train, export, and return the folder of the exported model.
+
+    resume: continue a run in this folder (from its last whole checkpoint, or its beginning). Raises ConfigError,
+    DataError or ModelError before training, CollapseError when the watch stopped it.
+    """
+    started = time.time()
+    launch.check_world(config)
+    check_device(config)
+    say = say if launch.rank() == 0 else _silent
+    folder = Path(config.output).expanduser()
+    if launch.rank() == 0:
+        _open_folder(config, folder, resume)
+    if config.compute.deepspeed is not None:
+        launch.stand_alone()
+        if config.compute.device == "cpu":
+            zero.without_shared_memory_op()
+    if resume and (folder / MODEL).is_dir():
+        say(f"{folder} is finished: {folder / MODEL}")
+        return folder / MODEL
+    _quiet_libraries()
+
+    # The number of rows decides the number of steps, so the data comes first; process groups come with the arguments.
+    arguments = training_arguments(config, folder)
+    with main_first(arguments):
+        triples = load_triples(config.data, say)
+    plan = schedule(config, len(triples))
+    arguments.max_steps, arguments.warmup_steps = plan.steps, plan.warmup
+    if launch.rank() == 0 and not (folder / START).is_dir():
+        say(f"preparing {config.backbone.name}")
+        write_json(folder / "start.json", prepare(config, triples, folder / START))
+    _wait()
+    facts = read_json(folder / "start.json")
+    checkpoint = checkpoints.last(folder) if resume else None
+
+    transformers.set_seed(config.seed)
+    trust = config.backbone.trust_remote_code
+    backbone = load_masked_lm(str(folder / START), trust_remote_code=trust)
+    tokenizer = load_tokenizer(str(folder / START), trust)
+    if config.compute.gradient_checkpointing:
+        backbone.gradient_checkpointing_enable({"use_reentrant": False})
+    dropped = [] if config.text.special_tokens else sorted(special_ids(tokenizer, find_head(backbone).weight.shape[0]))
+    model = SpladeModel(backbone, fused=config.compute.fused_head, dropped=dropped)
+    freeze_unused(model)
+    trainer = SpladeTrainer(
+        config,
+        plan,
+        folder,
+        arguments,
+        model,
+        Collator(tokenizer, config.text.query_length, config.text.document_length),
+        triples,
+        resume_step=None if not resume else (checkpoint[0] if checkpoint else 0),
+    )
+    if checkpoint is not None:
+        trainer.restore_monitors(checkpoint[1])
+        say(f"resuming after step {checkpoint[0]:,} of {plan.steps:,}")
+    say(
+        f"{plan.steps:,} steps of {plan.global_batch:,} triples, {plan.candidates:,} candidates a query; "
+        f"k = {facts['policy']['k']:g}, mean row norm {facts['row_norm']['mean']:.4g}; log: {folder / LOG}"
+    )
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint[1]))
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"the device's memory is too small ({one_line(error)[:120]}): take a smaller batch.per_device with more "
+            "batch.accumulation, or compute.gradient_checkpointing"
+        ) from error
+
+    record = {
+        "name": config.name,
+        "state": "finished" if trainer.collapse is None else "collapsed",
+        "reason": trainer.collapse,
+        **dataclasses.asdict(plan),
+        "seconds": round(time.time() - started, 1),
+        "start": facts,
+        "environment": describe(installed(_VERSIONED)),
+    }
+    if launch.rank() == 0:
+        lines = read_log(folder / LOG)
+        record |= {"first": lines[0], "last": lines[-1]}
+    if trainer.collapse is not None:
+        if launch.rank() == 0:
+            write_json(folder / RECORD, record)
+        raise CollapseError(f"training collapsed and was stopped: {trainer.collapse} (log: {folder / LOG})")
+    weights = _weights(trainer, backbone)
+    if launch.rank() == 0:
+        say("exporting")
+        card = model_card(config, record, exported_policy(backbone))
+        export(folder / START, backbone, weights, folder / MODEL, card, trust)
+        write_json(folder / RECORD, record)
+    _wait()
+    return folder / MODEL
+
+
+def _weights(trainer: SpladeTrainer, backbone: torch.nn.Module) -> dict[str, torch.Tensor]:
+    if trainer.is_deepspeed_enabled and trainer.config.compute.precision == "bf16":
+        return zero.float32_weights(backbone)
+    return {name: parameter.detach().float().cpu() for name, parameter in backbone.named_parameters()}
+
+
+# The folder
+
+
+def _open_folder(config: TrainConfig, folder: Path, resume: bool) -> None:
+    """Make the run's folder, or check that what lies there is this run."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"output: {folder} is a file: name a folder")
+    stored = folder / CONFIG
+    if resume and stored.exists():
+        _check_same(config, stored)
+    elif folder.is_dir() and any(folder.iterdir()):
+        what = "a run: --resume continues it" if stored.exists() else "other things"
+        raise ConfigError(f"{folder} holds {what}; or name another folder by --set output=FOLDER")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(stored, to_yaml(config.model_dump(mode="json")))
+        shutil.rmtree(folder / checkpoints.UNFINISHED, ignore_errors=True)
+    except OSError as error:
+        raise ConfigError(f"output: {folder} cannot be written: {one_line(error)}") from None
+
+
+def _check_same(config: TrainConfig, stored: Path) -> None:
+    before, now = read_yaml(stored), config.model_dump(mode="json")
+    different = sorted(_differences(before, now))
+    if different:
+        raise ConfigError(
+            f"{stored} says otherwise: {'; '.join(different[:6])}. Resume with the configuration that the run began with"
+        )
+
+
+def _differences(before: Any, now: Any, path: str = "") -> list[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for key in {**before, **now}:
+            inner = f"{path}.{key}" if path else str(key)
+            if inner not in _FREE:
+                found += _differences(before.get(key), now.get(key), inner)
+        return found
+    return [] if before == now else [f"{path} was {before}, is {now}"]
+
+
+def read_json(path: Path) -> Any:
+    """Return what a file of ours holds; DataError where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({one_line(error)}): start the run anew in another folder") from None
+
+
+def check_device(config: TrainConfig) -> None:
+    """Raise ConfigError where the configuration's device is not there."""
+    if config.compute.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "compute.device is cuda, and PyTorch sees no GPU here: --set compute.device=cpu trains on the CPU"
+        )
+
+
+def _silent(text: str) -> None:
+    return None
+
+
+def _quiet_libraries() -> None:
+    """Leave the talking to the progress bar and our own lines; warnings stay."""
+    transformers.utils.logging.set_verbosity_error()
+
+
+def _wait() -> None:
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()

@@ -1,0 +1,81 @@
+"""YAML files that people write: read safely, a key given twice refused, every fault as one line.
+
+Used by the regressions' specifications and the training configurations alike. Nothing here knows what a file means.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pyserini_rescale.errors import ConfigError, one_line
+
+
+def default_folder() -> Path:
+    """Return the folder regressions/: inside an installed package, or beside the package in a checkout."""
+    package = Path(__file__).parent
+    for folder in (package / "regressions", package.parent / "regressions"):
+        if (folder / "collections").is_dir():
+            return folder
+    raise ConfigError(
+        f"no regressions lie in {package} or beside it: install the package again, or give --specs FOLDER"
+    )
+
+
+def fault_line(detail: Mapping[str, Any]) -> str:
+    """Return one line for an error of pydantic's: where, what, and the value that was given."""
+    where = ".".join(map(str, detail["loc"])) or "the file"
+    given = "" if detail["type"] in ("missing", "extra_forbidden") else f" (given: {detail['input']!r:.60})"
+    message = {"extra_forbidden": "unknown key", "missing": "missing"}.get(detail["type"], detail["msg"])
+    return f"{where}: {message}{given}"
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not a plain word", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value} is given twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 takes 1e-4, which has no dot, for a word.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file; ConfigError with the line where it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(one_line(error)) from None
+    return parse_yaml(text)
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a YAML text holds; ConfigError with the line where it is none."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"{line}{error.problem}") from None
+    except RecursionError:
+        raise ConfigError("it is nested too deeply") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(one_line(error)) from None
+
+
+def to_yaml(value: Any) -> str:
+    """Return plain data as YAML, in its own order."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
