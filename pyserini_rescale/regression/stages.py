@@ -28,7 +28,7 @@ from pyserini_rescale.files import write_json
 
 VERSIONED = ("pyserini", "torch", "transformers", "tokenizers")
 # Our own sources that decide what a stage writes: a changed checkout is not up to date though its version is.
-_SOURCES = ("collections.py", "encode", "model", "plugin", "regression/index_stats.py")
+_SOURCES = ("collections.py", "encode", "model", "plugin", "regression/index_stats.py", "train")
 _HOW = ("--threads", "--device")
 _SECONDS_BETWEEN_LINES = 30  # progress where there is no terminal
 
@@ -219,7 +219,16 @@ def executed(stage: Stage, hook: bool) -> list[str]:
     argv = [sys.executable, *stage.argv[1:]]
     if not hook and argv[1] == "-m" and argv[2].split(".")[0] == "pyserini":
         argv[2:3] = ["pyserini_rescale", "run", argv[2]]
-    return [str(_aside(stage.output)) if token == str(stage.output) else token for token in argv]
+    return [_moved(token, stage.output) for token in argv]
+
+
+def _moved(token: str, output: Path) -> str:
+    """Return ``token`` with the output, or the folder that it is, under its unfinished name."""
+    if token == str(output):
+        return str(_aside(output))
+    if output in Path(token).parents:
+        return str(_aside(output) / Path(token).relative_to(output))
+    return token
 
 
 def run_stage(

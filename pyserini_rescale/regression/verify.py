@@ -52,6 +52,18 @@ class Layout:
         return self.work / "statistics.json"
 
     @property
+    def triples(self) -> Path:
+        return self.work / "triples" / "triples.jsonl"
+
+    @property
+    def training(self) -> Path:
+        return self.work / "training"
+
+    @property
+    def trained_model(self) -> Path:
+        return self.training / "model"
+
+    @property
     def run(self) -> Path:
         return self.work / "run.txt"
 
@@ -64,7 +76,7 @@ class Layout:
 class Row:
     """One figure: what was published, expected and found."""
 
-    kind: str  # "measure" or "count"
+    kind: str  # "measure", "count" or "training"
     name: str
     published: float | None
     expected: float | None
@@ -100,6 +112,7 @@ class Findings:
     measures: dict[str, float] = dataclasses.field(default_factory=dict)
     by_rank: dict[str, float] = dataclasses.field(default_factory=dict)
     counts: dict[str, float] = dataclasses.field(default_factory=dict)
+    training: dict[str, float] = dataclasses.field(default_factory=dict)
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -115,7 +128,7 @@ def examine(regression: Regression, place: Workplace, stages: list[Stage]) -> Fi
             found.notes += [f"stage {stage.name}: {line}" for line in other_versions(place, stage.name)]
         elif stage.output.exists():
             found.notes.append(f"stage {stage.name}: {stage.output.name} has no record, it was made by hand")
-    for part in (_examine_collection, _examine_index, _examine_run):
+    for part in (_examine_collection, _examine_training, _examine_index, _examine_run):
         try:
             part(regression, layout, found)
         except DataError as error:
@@ -147,6 +160,16 @@ def _examine_collection(regression: Regression, layout: Layout, found: Findings)
         found.notes.append(f"judged queries without a text score 0: {_listed(counts['queries_without_text'])}")
     if counts.get("judgements_outside"):
         found.notes.append(f"{counts['judgements_outside']} judgement(s) name a document that the corpus lacks")
+
+
+def _examine_training(regression: Regression, layout: Layout, found: Findings) -> None:
+    path = layout.training / "run.json"
+    if not path.exists():
+        return
+    last = _read_json(path).get("last")
+    if not isinstance(last, dict):
+        raise DataError(f"{path} holds no figures of a last step")
+    found.training = {name: value for name, value in last.items() if isinstance(value, (int, float))}
 
 
 def _examine_index(regression: Regression, layout: Layout, found: Findings) -> None:
@@ -206,12 +229,13 @@ def _listed(names: list[str]) -> str:
 
 
 def compare(regression: Regression, found: Findings) -> list[Row]:
-    """Return a row for every measure of the collection and every count that is expected."""
+    """Return a row for every measure of the collection and every count and training figure that is expected."""
     expected = regression.expected
     rows = []
     for kind, names, figures, values in (
         ("measure", regression.collection.measures, expected.measures, found.measures),
         ("count", expected.counts, expected.counts, found.counts),
+        ("training", expected.training, expected.training, found.training),
     ):
         for name in names:
             figure, value = figures.get(name), values.get(name)

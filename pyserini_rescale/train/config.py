@@ -298,6 +298,16 @@ def find_file(name: str) -> tuple[Path, str | None]:
     raise ConfigError(f"there is no configuration {file}: neither a file nor a shipped one ({known})")
 
 
+def config_files(name: str) -> list[Path]:
+    """Return the files that a configuration is read from, itself first and what it extends after it."""
+    path, _ = find_file(name)
+    files = [path]
+    while (parent := read_yaml(path).get("extends")) is not None:
+        path = _extended(path, parent)
+        files.append(path)
+    return files
+
+
 def shipped() -> list[str]:
     """Return the names of all shipped configurations, FILE or FILE:VARIANT."""
     found = []
@@ -321,15 +331,18 @@ def _merged(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     parent = raw.pop("extends", None)
     if parent is None:
         return {**raw, "variants": _variants(raw.pop("variants", None), None, path)}
-    if not isinstance(parent, str):
-        raise ConfigError(f"{path}: extends: the name of a file is needed")
-    places = (path.parent / parent, training_folder() / parent)
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
-        raise ConfigError(f"{path}: extends: there is no {parent} beside it or among the shipped ones")
-    base = _merged(found, (*above, path.resolve()))
+    base = _merged(_extended(path, parent), (*above, path.resolve()))
     variants = _variants(raw.pop("variants", None), base.pop("variants", None), path)
     return {**_merge(base, raw, str(path)), "variants": variants}
+
+
+def _extended(path: Path, parent: Any) -> Path:
+    if not isinstance(parent, str):
+        raise ConfigError(f"{path}: extends: the name of a file is needed")
+    for place in (path.parent / parent, training_folder() / parent):
+        if place.is_file():
+            return place
+    raise ConfigError(f"{path}: extends: there is no {parent} beside it or among the shipped ones")
 
 
 def _variants(axes: Any, inherited: dict[str, Any] | None, path: Path) -> dict[str, Any]:
@@ -338,7 +351,8 @@ def _variants(axes: Any, inherited: dict[str, Any] | None, path: Path) -> dict[s
     An item of the list may also be a list of names of the extended file's variants.
     """
     result: dict[str, Any] = {}
-    for axis in [axes] if isinstance(axes, dict) else axes or []:
+    axes = [axes] if isinstance(axes, dict) else axes or []
+    for axis in axes if isinstance(axes, list) else [axes]:
         if isinstance(axis, list):
             unknown = [name for name in axis if name not in (inherited or {})]
             if unknown:

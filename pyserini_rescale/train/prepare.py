@@ -26,6 +26,7 @@ from pyserini_rescale.model.policy import KEY, Policy
 from pyserini_rescale.model.texts import LIMIT, Texts
 from pyserini_rescale.model.tokenizer import apply_text_policy, load_tokenizer
 from pyserini_rescale.train.config import TrainConfig
+from pyserini_rescale.train.data import Collator
 
 # Rows looked at for texts to calibrate on, where many repeat a query.
 _ROWS_LOOKED_AT = 50 * LIMIT
@@ -38,10 +39,11 @@ def prepare(config: TrainConfig, triples: Iterable[Mapping[str, str]], folder: P
     ConfigError, ModelError or DataError; the folder is complete or absent.
     """
     backbone, text = config.backbone, config.text
+    model = load_masked_lm(backbone.name, trust_remote_code=backbone.trust_remote_code)
     tokenizer = load_tokenizer(backbone.name, backbone.trust_remote_code)
     apply_text_policy(tokenizer, lowercase=text.lowercase, prefix_space=text.prefix_space)
     tokenizer.model_max_length = text.document_length  # what other tools cut texts to
-    model = load_masked_lm(backbone.name, trust_remote_code=backbone.trust_remote_code)
+    Collator(tokenizer, text.query_length, text.document_length)  # raises for lengths without room for text
     _check_lengths(config, model)
     _check_vocabulary(model, tokenizer)
     if backbone.inflate is not None:
@@ -69,7 +71,7 @@ def prepare(config: TrainConfig, triples: Iterable[Mapping[str, str]], folder: P
             texts=calibration_texts(triples) if measured else None,
         )
         found["hidden_states_moved"] = done.movement
-    save_model(model, tokenizer, folder)
+    save_model(model, tokenizer, folder, fresh=False)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": find_head(model).weight.shape[0],

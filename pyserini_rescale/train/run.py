@@ -7,12 +7,14 @@ unless it resumes, with the same configuration.
 
 import dataclasses
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 import torch.distributed as dist
 import transformers
@@ -41,7 +43,7 @@ from pyserini_rescale.train.trainer import (
 )
 from pyserini_rescale.yaml_files import read_yaml, to_yaml
 
-CONFIG, START, MODEL, RECORD = "config.yaml", "start", "model", "run.json"
+CONFIG, START, FACTS, MODEL, RECORD = "config.yaml", "start", "start.json", "model", "run.json"
 _VERSIONED = ("pyserini-rescale", "torch", "transformers", "accelerate", "deepspeed", "datasets", "tokenizers")
 # What may differ when a run is resumed: nothing that decides what is computed.
 _FREE = ("name", "output", "checkpoints", "monitors")
@@ -59,7 +61,11 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
     say = say if launch.rank() == 0 else _silent
     folder = Path(config.output).expanduser()
     if launch.rank() == 0:
-        _open_folder(config, folder, resume)
+        _check_folder(config, folder, resume)
+    if config.compute.device == "cpu":
+        os.environ.setdefault(
+            "DS_ACCELERATOR", "cpu"
+        )  # accelerate imports DeepSpeed, which warns where it has to guess
     if config.compute.deepspeed is not None:
         launch.stand_alone()
         if config.compute.device == "cpu":
@@ -75,11 +81,10 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
         triples = load_triples(config.data, say)
     plan = schedule(config, len(triples))
     arguments.max_steps, arguments.warmup_steps = plan.steps, plan.warmup
-    if launch.rank() == 0 and not (folder / START).is_dir():
-        say(f"preparing {config.backbone.name}")
-        write_json(folder / "start.json", prepare(config, triples, folder / START))
+    if launch.rank() == 0:
+        _start(config, triples, folder, say)
     _wait()
-    facts = read_json(folder / "start.json")
+    facts = read_json(folder / FACTS)
     checkpoint = checkpoints.last(folder) if resume else None
 
     transformers.set_seed(config.seed)
@@ -142,6 +147,23 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
     return folder / MODEL
 
 
+def _start(config: TrainConfig, triples: datasets.Dataset, folder: Path, say: Callable[[str], None]) -> None:
+    """Make the run's folder with its configuration and the model that training starts with; all of it or nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / checkpoints.UNFINISHED, ignore_errors=True)
+        if not (folder / FACTS).exists():
+            shutil.rmtree(folder / START, ignore_errors=True)
+            say(f"preparing {config.backbone.name}")
+            write_json(folder / FACTS, prepare(config, triples, folder / START))
+        write_text(folder / CONFIG, to_yaml(config.model_dump(mode="json")))
+    except OSError as error:
+        raise ConfigError(f"output: {folder} cannot be written: {one_line(error)}") from None
+    finally:
+        if not (folder / CONFIG).exists() and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
 def _weights(trainer: SpladeTrainer, backbone: torch.nn.Module) -> dict[str, torch.Tensor]:
     if trainer.is_deepspeed_enabled and trainer.config.compute.precision == "bf16":
         return zero.float32_weights(backbone)
@@ -151,22 +173,16 @@ def _weights(trainer: SpladeTrainer, backbone: torch.nn.Module) -> dict[str, tor
 # The folder
 
 
-def _open_folder(config: TrainConfig, folder: Path, resume: bool) -> None:
-    """Make the run's folder, or check that what lies there is this run."""
+def _check_folder(config: TrainConfig, folder: Path, resume: bool) -> None:
+    """Raise ConfigError if the run's folder is there and cannot be used."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"output: {folder} is a file: name a folder")
     stored = folder / CONFIG
     if resume and stored.exists():
         _check_same(config, stored)
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif folder.is_dir() and any(path.name not in (FACTS, START) for path in folder.iterdir()):
         what = "a run: --resume continues it" if stored.exists() else "other things"
-        raise ConfigError(f"{folder} holds {what}; or name another folder by --set output=FOLDER")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(stored, to_yaml(config.model_dump(mode="json")))
-        shutil.rmtree(folder / checkpoints.UNFINISHED, ignore_errors=True)
-    except OSError as error:
-        raise ConfigError(f"output: {folder} cannot be written: {one_line(error)}") from None
+        raise ConfigError(f"{folder} holds {what}; or name another folder by --output")
 
 
 def _check_same(config: TrainConfig, stored: Path) -> None:

@@ -1,16 +1,19 @@
-"""How fast our encoders are beside Pyserini's own ``splade`` classes: same process, same threads, same batches.
+"""How fast our encoders are beside Pyserini's own ``splade`` classes and sentence-transformers' SparseEncoder.
 
     python scripts/benchmarks/encode_speed.py --model MODEL --corpus FOLDER/corpus.jsonl [--queries FILE]
 
-The output is compared first: impacts of zero dropped from Pyserini's, the share of documents (and queries) that are
-identical, and the largest difference of the others. Then the two take turns, each with a model of its own, and medians
-are printed. Pyserini 2.3 and later refuse safetensors; there its classes are given a temporary copy of the weights as
-pytorch_model.bin, which changes nothing that is timed.
+Same process, same threads, same batches; without sentence-transformers, beside Pyserini alone. The output is compared
+first: impacts of zero dropped from Pyserini's, SparseEncoder's weights quantised by our rule, the share of documents
+(and queries) that are identical to ours, and the largest difference of the others. Then they take turns, each with a
+model of its own, and medians are printed. Pyserini's classes and ours are timed from text to impacts, SparseEncoder
+from text to its sparse tensors. Pyserini 2.3 and later refuse safetensors; there its classes are given a
+temporary copy of the weights as pytorch_model.bin, which changes nothing that is timed.
 """
 
 import argparse
 import functools
 import importlib.metadata
+import importlib.util
 import itertools
 import json
 import os
@@ -100,6 +103,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     import pyserini.encode
 
     from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder, SpladeRescaledQueryEncoder
+    from pyserini_rescale.encode.quantize import sparse_impacts
 
     documents = read_lines(args.corpus, args.docs)
     queries = [
@@ -119,24 +123,50 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             "pyserini": pyserini.encode.SpladeQueryEncoder(their_model, device="cpu"),
             "ours": SpladeRescaledQueryEncoder(args.model, device="cpu"),
         }
+    if importlib.util.find_spec("sentence_transformers"):
+        from sentence_transformers import SparseEncoder
 
-    def encode_documents(name: str) -> Vectors:
+        encoders["sentence-transformers"] = query_encoders["sentence-transformers"] = sparse_encoder = SparseEncoder(
+            args.model, device="cpu", model_kwargs={"dtype": torch.float32}
+        )
+        sparse_encoder.max_seq_length = args.max_length
+
+    def to_impacts(tensors: list[torch.Tensor]) -> Vectors:
+        """Return sparse tensors (V) as Pyserini writes vectors."""
+        ours = encoders["ours"]
+        dense = torch.stack([tensor.to_dense() for tensor in tensors]).numpy()
+        pairs = sparse_impacts(dense, ours.policy.weight_range, ours.policy.quant_range)
+        return [dict(zip(ours.terms[ids].tolist(), impacts.tolist(), strict=True)) for ids, impacts in pairs]
+
+    def encode_documents(name: str) -> Any:
+        if name == "sentence-transformers":
+            texts = [f"{line['title']} {line['text']}" if line.get("title") else line["text"] for line in documents]
+            return list(sparse_encoder.encode_document(texts, batch_size=args.batch_size, show_progress_bar=False))
         vectors: Vectors = []
         for batch in batches:
             texts, titles = [line["text"] for line in batch], [line.get("title", "") for line in batch]
             vectors += encoders[name].encode(texts=texts, titles=titles, max_length=args.max_length)
         return vectors
 
-    def encode_queries(name: str) -> Vectors:
+    def encode_queries(name: str) -> Any:
+        if name == "sentence-transformers":
+            return [sparse_encoder.encode_query(text, show_progress_bar=False) for text in queries]
         return [query_encoders[name].encode(text) for text in queries]
 
     result: dict[str, Any] = {"documents": {}, "queries": {}}
+    others = [name for name in encoders if name != "ours"]
     for what, encode in (("documents", encode_documents), ("queries", encode_queries)):
-        result[what]["same_output"] = compare(encode("pyserini"), encode("ours"))
+        ours = encode("ours")
+        same = {}
+        for name in others:
+            found = encode(name)
+            same[name] = compare(to_impacts(found) if name == "sentence-transformers" else found, ours)
         seconds = in_turns({name: functools.partial(encode, name) for name in encoders}, args.runs)
-        result[what].update(seconds=seconds, times_as_fast=seconds["pyserini"] / seconds["ours"])
+        ratios = {name: seconds[name] / seconds["ours"] for name in others}
+        result[what].update(same_output=same, seconds=seconds, times_as_fast=ratios)
     result["set_up"] = {
         "pyserini": version + (" (given the weights as pytorch_model.bin)" if copied else ""),
+        "sentence-transformers": importlib.metadata.version("sentence-transformers") if len(others) > 1 else None,
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
         "python": platform.python_version(),
@@ -161,21 +191,23 @@ def cpu_name() -> str:
 
 
 def report(result: dict[str, Any]) -> str:
-    rows = [["", "pyserini", "ours", "times as fast", "identical", "others differ by"]]
+    rows = [["", "theirs", "ours", "times as fast", "identical", "others differ by"]]
     for what in ("documents", "queries"):
         part = result[what]
-        same, seconds = part["same_output"], part["seconds"]
-        unit, scale = ("s", 1) if what == "documents" else ("ms each", 1000 / same["of"])
-        differs = (
-            f"{same['largest_difference']} in {same['most_terms_that_differ']} terms"
-            if same["identical"] < same["of"]
-            else "-"
-        )
-        rows.append(
-            [f"{same['of']} {what}, {unit}", f"{seconds['pyserini'] * scale:.2f}", f"{seconds['ours'] * scale:.2f}",
-             f"{part['times_as_fast']:.1f}", f"{same['identical']} of {same['of']}", differs]
-        )  # fmt: skip
-    return aligned(rows) + "\n\n" + "\n".join(f"{name:<13} {value}" for name, value in result["set_up"].items())
+        seconds = part["seconds"]
+        for name, same in part["same_output"].items():
+            unit, scale = ("s", 1) if what == "documents" else ("ms each", 1000 / same["of"])
+            differs = (
+                f"{same['largest_difference']} in {same['most_terms_that_differ']} terms"
+                if same["identical"] < same["of"]
+                else "-"
+            )
+            rows.append(
+                [f"{name}, {same['of']} {what}, {unit}", f"{seconds[name] * scale:.2f}",
+                 f"{seconds['ours'] * scale:.2f}", f"{part['times_as_fast'][name]:.1f}",
+                 f"{same['identical']} of {same['of']}", differs]
+            )  # fmt: skip
+    return aligned(rows) + "\n\n" + "\n".join(f"{name:<21} {value}" for name, value in result["set_up"].items())
 
 
 def main() -> int:

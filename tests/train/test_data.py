@@ -106,8 +106,8 @@ def test_tsv_without_a_header(tmp_path):
 
 def test_tsv_has_no_quoting_and_a_lone_carriage_return_is_text(tmp_path):
     path = tmp_path / "t.tsv"
-    path.write_bytes(b'"a\tb"\tc\rd\r\n"\t\'\t""\n')
-    assert load(path)[0] == [('"a', 'b"', "c\rd"), ('"', "'", '""')]
+    path.write_bytes(b'\r"a\tb"\tc\rd\r\n"\t\'\t""\n')
+    assert load(path)[0] == [('\r"a', 'b"', "c\rd"), ('"', "'", '""')]
 
 
 def test_json_lines_in_a_file_called_json(tmp_path):
@@ -173,6 +173,7 @@ def test_more_rows_than_one_batch(tmp_path, kind):
     unit, number = ("row", 15_001) if kind == "parquet" else ("line", 15_001 + (kind != "jsonl"))
     with pytest.raises(DataError, match=rf"b\.{kind} {unit} {number}: positive is white space"):
         load(write(tmp_path / f"b.{kind}", rows))
+    assert load(tmp_path / f"b.{kind}", skip_bad=True)[0] == rows[:15_000] + rows[15_001:]
 
 
 def test_memory_is_not_filled(tmp_path):
@@ -531,6 +532,15 @@ def test_hub_bad_rows(hub):
     assert rows == [("q", "p", "n"), ("q", "ä", "n")]
     assert len(said) == 1 and "left out 1 bad of 3 rows" in said[0] and "row 2: positive is white space" in said[0]
     assert load(hub=hub, subset="two", limit=1)[0] == [("q", "p", "n")]
+
+
+def test_hub_more_rows_than_one_batch(tmp_path):
+    rows = [(f"q{number}", f"p{number}", f"n{number}") for number in range(20_001)]
+    rows[15_000] = ("q", " ", "n")
+    (tmp_path / "set").mkdir()
+    write(tmp_path / "set" / "x.parquet", rows)
+    found, said = load(hub=str(tmp_path / "set"), skip_bad=True)
+    assert found == rows[:15_000] + rows[15_001:] and "row 15001: positive is white space" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_sums_can_be_carried_through_a_checkpoint():
     add_second(whole)
     add_first(before)
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    assert after.state_dict() == before.state_dict() and after.lambdas == (0.1, 0.01)
     add_second(after)
     found, expected = after.figures(step=1, **END), whole.figures(step=1, **END)
     del found["steps_per_second"], expected["steps_per_second"]

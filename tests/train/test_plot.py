@@ -48,6 +48,7 @@ def test_figure_4(tmp_path):
     assert points(second) == near((0.2, 20.0), (0.4, 2.0), (0.6, 1.5), (0.8, 1.0), (1.0, 0.5))
     assert (axes.get_yscale(), axes.get_xscale()) == ("log", "linear")
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("epoch", "contrastive loss", "ModernBERT $16")
+    assert not axes.title.get_parse_math()
     inset = inset_of(figure)
     assert points(inset.get_lines()[0]) == near((0.6, 10.0), (0.8, 9.0), (1.0, 8.0))
     assert points(inset.get_lines()[1]) == near((0.6, 1.5), (0.8, 1.0), (1.0, 0.5))
