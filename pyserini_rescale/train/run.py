@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,7 @@ def _silent(text: str) -> None:
 def _quiet_libraries() -> None:
     """Leave the talking to the progress bar and our own lines; warnings stay."""
     transformers.utils.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
 
 
 def _wait() -> None:
