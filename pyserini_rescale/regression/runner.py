@@ -62,6 +62,8 @@ def plan(regression: Regression, options: Options, environ: Mapping[str, str] | 
     """Return the plan; raises ConfigError where a folder that was named is not there. Nothing is fetched or written."""
     environ = os.environ if environ is None else environ
     work = _with_folder(options.work or Path("runs") / regression.name)
+    if work.exists() and not work.is_dir():
+        raise ConfigError(f"--work {work} is a file: name a folder")
     layout = Layout(work)
     source = _source(regression.collection, options, environ)
     origin = regression.model if regression.base is None else regression.base
@@ -300,7 +302,10 @@ def check_weights(plan: Plan) -> None:
 
 def _gate(statistics: Path, show: TextIO) -> bool:
     """Whether the index contradicts its vectors; if so, say that no search follows."""
-    problems = json.loads(statistics.read_text(encoding="utf-8"))["problems"]
+    try:
+        problems = json.loads(statistics.read_text(encoding="utf-8"))["problems"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # changed by hand; verify says so
     if problems:
         print(f"{'search':<12} not run: {'; '.join(problems)}", file=show)
     return bool(problems)

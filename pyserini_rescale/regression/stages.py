@@ -146,9 +146,11 @@ def read_record(place: Workplace, name: str) -> dict[str, Any]:
     """Return what was recorded of a stage; {} where nothing usable was."""
     try:
         record = json.loads(place.record(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return record if isinstance(record, dict) else {}
+    tables = ("inputs", "output", "versions")
+    whole = isinstance(record, dict) and all(isinstance(record.get(key), dict) for key in tables)
+    return record if whole else {}
 
 
 def why_stale(stage: Stage, place: Workplace) -> str | None:

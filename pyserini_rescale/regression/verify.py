@@ -133,14 +133,20 @@ def examine(regression: Regression, place: Workplace, stages: list[Stage]) -> Fi
             part(regression, layout, found)
         except DataError as error:
             found.problems.append(one_line(error))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:  # a file of ours, changed by hand
+            what = f"{type(error).__name__} {one_line(error)}"
+            found.problems.append(f"{layout.work}: {part.__name__.strip('_').replace('_', ' ')}: unexpected content ({what})")
     return found
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a JSON object")
+    return content
 
 
 def _examine_collection(regression: Regression, layout: Layout, found: Findings) -> None:

@@ -377,3 +377,79 @@ def test_a_failed_stage_stops_its_own_regression_only(toys, capsys, monkeypatch)
     assert calls == [toys / "work" / "toys.tiny", toys / "work" / "toys.tiny.b"]
     captured = capsys.readouterr()
     assert "error: stage encode failed" in captured.err and "toys.tiny.b: OK" in captured.out
+
+
+# Files of ours, changed by hand
+
+
+@pytest.mark.parametrize("name", ["statistics.json", "collection/counts.json", "records/encode.json", "records/index.json"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", "3", '{"vectors": 3, "index": []}', '{"inputs": [], "output": 1}', "[" * 100_000])
+def test_verify_of_files_changed_by_hand_is_no_traceback(toys, capsys, name, text):
+    assert command(toys, "run") == 0
+    (toys / "work" / name).write_text(text)
+    assert command(toys, "verify") in (0, 1, 3, 4)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_work_folder_that_is_a_file_is_said(toys, capsys):
+    (toys / "work").write_text("mine")
+    assert command(toys, "run") == 2
+    assert "is a file: name a folder" in capsys.readouterr().err
+
+
+# Models that are trained
+
+
+def write_trained(toys, **changes) -> None:
+    training = {"model": "tiny", "config": "smoke", "triples": {"collection": "toys", "split": "train"}, **changes}
+    measures = {name: {"measured": value, "tolerance": 0.001} for name, value in MEASURED.items()}
+    expected = {"measures": measures, "training": {"contrastive": {"measured": 0.5, "tolerance": 0.1}}}
+    model = {"name": "made.k2", "description": "t", "training": training, "expected": {"toys": expected}}
+    (toys / "specs" / "models" / "made.k2.yaml").write_text(yaml_files.to_yaml(model))
+
+
+def test_a_trained_model_is_mined_for_and_trained_before_it_encodes(toys):
+    write_trained(toys)
+    regression = spec.choose(["toys.made.k2"], toys / "specs")[0]
+    plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
+    names = ["mine", "train", "collection", "encode", "index", "statistics", "search"]
+    assert [stage.name for stage in plan.stages] == names
+    mine, train, _, encode, *_ = plan.stages
+    assert mine.argv[mine.argv.index("--split") + 1] == "train"
+    assert str(toys / "models" / "tiny") in train.argv
+    assert str(mine.output / "triples.jsonl") in train.argv
+    assert str(train.output / "model") in encode.argv
+    assert any(path.name == "paper.yaml" for path in train.inputs), "what a configuration extends decides the result"
+    moved = runner.stage_module.executed(mine, True)
+    assert str(toys / "work" / "triples.partial" / "triples.jsonl") in moved
+
+
+def test_figures_of_the_training_are_compared(toys):
+    write_trained(toys)
+    regression = spec.choose(["toys.made.k2"], toys / "specs")[0]
+    plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
+    (toys / "work" / "training").mkdir(parents=True)
+    for value, state in ((0.45, OK), (0.7, FAIL)):
+        (toys / "work" / "training" / "run.json").write_text(json.dumps({"last": {"contrastive": value, "step": 2}}))
+        rows = {row["name"]: row["verdict"] for row in runner.verify(plan)["rows"]}
+        assert rows["contrastive"] == state
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "nowhere"}, "there is no models/nowhere.yaml"),
+        ({"model": "made.k2"}, "of a model that lies somewhere"),
+        ({"triples": {"collection": "nowhere", "split": "train"}}, "there is no collections/nowhere.yaml"),
+    ],
+)
+def test_faults_of_a_training_are_said(toys, changes, message):
+    write_trained(toys, **changes)
+    with pytest.raises(ConfigError, match=message):
+        spec.load_all(toys / "specs")
+
+
+def test_a_model_has_one_origin(toys):
+    write_specs(toys, more={"training": {"model": "x", "config": "smoke", "triples": {"collection": "toys", "split": "a"}}})
+    with pytest.raises(ConfigError, match="exactly one of folder and training"):
+        spec.load_all(toys / "specs")

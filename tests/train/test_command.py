@@ -120,3 +120,31 @@ def test_world_size_comes_from_the_launcher():
     assert launch.world_size({"WORLD_SIZE": "8"}) == 8
     with pytest.raises(Exception, match="WORLD_SIZE is 'x'"):
         launch.world_size({"WORLD_SIZE": "x"})
+
+
+def run_script(*words, **environment):
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    script = Path(__file__).parents[2] / "scripts" / "train_8gpu.sh"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", script, *words], capture_output=True, text=True, check=False, cwd=script.parents[1],
+        env={**os.environ, "PATH": path, "DRY_RUN": "1", **environment},
+    )  # fmt: skip
+
+
+def test_the_8_gpu_script_runs_what_the_dry_run_prints(tmp_path):
+    done = run_script("table2:roberta.k4", "--set", "seed=3")
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.strip().splitlines()
+    assert first.strip() == last
+    assert " --num_gpus 8 " in last and last.endswith("--config table2:roberta.k4 --set seed=3")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("node1 slots=4\nnode2 slots=4\n")
+    assert run_script("table2:roberta.k4", HOSTFILE=str(hosts)).stdout.startswith(f"deepspeed --hostfile {hosts} ")
+    assert run_script("table2:roberta.k4", HOSTFILE="/nowhere").returncode == 2
+    assert run_script("nowhere").returncode == 2
+    assert "bash scripts/train_8gpu.sh" in run_script("--help").stdout
