@@ -41,9 +41,13 @@ fi
 command+=(--no_local_rank --module pyserini_rescale train --config "$config" "$@")
 
 if [ -n "${DRY_RUN:-}" ]; then
-  printf '%q ' "${command[@]}"
-  echo
-  exec python -m pyserini_rescale train --config "$config" "$@" --dry-run
+  python -m pyserini_rescale train --config "$config" "$@" --dry-run
+  [ -z "${HOSTFILE:-}" ] || { printf '\nover the nodes of %s:\n' "$HOSTFILE"; printf '%q ' "${command[@]}"; echo; }
+  exit
+fi
+if [ -z "${HOSTFILE:-}" ]; then
+  found="$( (nvidia-smi --list-gpus 2> /dev/null || true) | wc -l)"
+  [ "$found" -ge 8 ] || { echo "error: 8 GPUs are needed, $found found; DRY_RUN=1 prints what would be run" >&2; exit 2; }
 fi
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec "${command[@]}"

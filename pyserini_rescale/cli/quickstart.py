@@ -105,6 +105,7 @@ The commands that did it, for you to change:
 Next:
   python -m pyserini_rescale regress run scifact.splade-tiny      a trained model on BEIR SciFact, figures checked
   python -m pyserini_rescale head show MODEL                      the head of any masked language model
+  python -m pyserini_rescale train --help                         train one on triples, on this machine or on many GPUs
   python -m pyserini_rescale collection BEIR_FOLDER --output DIR  a collection of your own
   python -m pyserini_rescale --help"""
 

@@ -21,8 +21,11 @@ EXAMPLES = """\
   python -m pyserini_rescale train --config table2:modernbert.k16 --dry-run
   deepspeed --num_gpus 8 --no_local_rank --module pyserini_rescale train --config table2:modernbert.k16
   python -m pyserini_rescale train --config smoke --backbone MODEL --triples triples.jsonl --output runs/smoke
+  torchrun --standalone --nproc-per-node 2 -m pyserini_rescale train --config my.yaml --cpu --set batch.world_size=2
   python -m pyserini_rescale train --config my.yaml --set optimizer.learning_rate=5e-4 --resume
   python -m pyserini_rescale train mine SCIFACT --split train --output triples.jsonl
+
+exit status: 0 done, 2 something that cannot be used, 3 collapsed or a checkpoint could not be written, 130 interrupted
 """
 
 
@@ -33,12 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a YAML file, or a shipped configuration (train list), FILE:VARIANT for a variant",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-        help="change a key, as in batch.per_device=32; may be repeated",
+        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", dest="changes",
+        help="change keys, as in batch.per_device=32; keys: docs/train.md",
     )  # fmt: skip
     parser.add_argument("--backbone", metavar="MODEL", help="short for --set backbone.name=MODEL")
-    parser.add_argument("--triples", nargs="+", metavar="FILE", help="short for --set data.files=[FILE,...]")
+    parser.add_argument(
+        "--triples", nargs="+", metavar="FILE", help="short for --set data.files=[FILE,...]; paths as in a shell"
+    )
     parser.add_argument("--output", metavar="FOLDER", help="short for --set output=FOLDER (default: runs/train/NAME)")
+    parser.add_argument(
+        "--cpu", action="store_true", help="short for --set 'compute={device: cpu, precision: fp32, deepspeed: null}'"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in the output folder from its last checkpoint"
     )
@@ -75,53 +83,95 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--config FILE is needed; `train list` names the shipped ones")
     if args.json and not args.dry_run:
         raise ConfigError("--json goes with --dry-run")
-    changes = [*args.changes, *_short(args)]
-    config = configs.resolve(args.config, changes)
+    config = configs.resolve(args.config, [*args.changes, *_short(args)])
     if args.dry_run:
-        return _dry_run(config, args, changes)
-    from pyserini_rescale.train.run import train
+        return _dry_run(config, args)
+    _check(config, args.resume)
 
-    model = train(config, resume=args.resume, say=lambda text: print(text, file=sys.stderr, flush=True))
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
     from pyserini_rescale.train.launch import rank
 
     if rank() == 0:
+        say("loading PyTorch and transformers")
+    from pyserini_rescale.train.run import train
+
+    model = train(config, resume=args.resume, say=say)
+    if rank() == 0:
+        say(_NEXT.format(log=shlex.quote(config.output), model=shlex.quote(str(model))))
         print(model)
     return 0
 
 
+_NEXT = """\
+Next:
+  python -m pyserini_rescale plot loss {log} --output loss.png
+  python -m pyserini.encode input --corpus CORPUS --fields title text output --embeddings EMBEDDINGS \\
+    encoder --encoder {model} --encoder-class splade-rescaled --fields title text --device cpu
+The model:"""
+
+
+def _check(config: "TrainConfig", resume: bool) -> None:
+    """Refuse what can be refused before torch is loaded; of several processes, the first says it."""
+    from pathlib import Path
+
+    from pyserini_rescale.train import launch
+    from pyserini_rescale.train.folder import check_folder
+
+    try:
+        launch.check_world(config)
+        if launch.rank() == 0:
+            check_folder(config, Path(config.output).expanduser(), resume)
+    except ConfigError as error:
+        if launch.rank() == 0:
+            raise
+        sys.exit(error.exit_code)
+
+
 def _short(args: argparse.Namespace) -> list[str]:
     """Return the options that stand for a key as --set takes them."""
-    values = {
+    values: dict[str, Any] = {
         "backbone.name": args.backbone,
         "data.files": args.triples,
         "output": args.output,
         "monitors.collapse.action": args.on_collapse,
         "data.skip_bad": args.skip_bad or None,
+        "compute": {"device": "cpu", "precision": "fp32", "deepspeed": None} if args.cpu else None,
     }
     return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
-def _dry_run(config: "TrainConfig", args: argparse.Namespace, changes: list[str]) -> int:
+def _words(args: argparse.Namespace) -> list[str]:
+    """Return the options that were typed, for the launch command."""
+    words = ["--config", args.config]
+    words += ["--set", *args.changes] if args.changes else []
+    for name, value in (("backbone", args.backbone), ("output", args.output), ("on-collapse", args.on_collapse)):
+        words += [f"--{name}", value] if value is not None else []
+    words += ["--triples", *args.triples] if args.triples else []
+    words += [f"--{name}" for name, given in (("skip-bad", args.skip_bad), ("cpu", args.cpu)) if given]
+    return words
+
+
+def _dry_run(config: "TrainConfig", args: argparse.Namespace) -> int:
     import dataclasses
 
-    from pyserini_rescale.train import launch
-    from pyserini_rescale.train.schedule import schedule
+    from pyserini_rescale.train import launch, schedule
     from pyserini_rescale.yaml_files import to_yaml
 
-    words = ["--config", args.config]
-    for change in changes:
-        words += ["--set", change]
-    command = launch.command(config, words)
+    command = launch.command(config, _words(args))
     if config.compute.deepspeed is not None:
         from pyserini_rescale.train.deepspeed_file import read_deepspeed
 
         read_deepspeed(config.compute.deepspeed)
     rows, known_by = _rows(config)
-    plan = None if rows is None else schedule(config, rows)
+    plan = None if rows is None else schedule.schedule(config, rows)
     if args.json:
         found: dict[str, Any] = {
             "config": config.model_dump(mode="json"),
             "schedule": None if plan is None else dataclasses.asdict(plan),
+            "global_batch": schedule.global_batch(config),
+            "candidates": schedule.candidates(config),
             "rows_known_by": known_by,
             "command": command,
         }
@@ -129,32 +179,40 @@ def _dry_run(config: "TrainConfig", args: argparse.Namespace, changes: list[str]
         return 0
     print(to_yaml(config.model_dump(mode="json")))
     batch = config.batch
+    sizes = f"{batch.per_device} a device x {batch.world_size} devices x {batch.accumulation} micro-batches"
+    lines = [("global batch", f"{schedule.global_batch(config):,}", sizes)]
     if plan is None:
-        print("steps: not known before the data is read; data.rows says how many rows there are")
+        most = "not known" if config.max_steps is None else f"{config.max_steps:,}"
+        lines.append(("steps", most, f"{known_by}; max_steps is {config.max_steps or 'not set'}"))
     else:
         lines = [
-            ["triples", f"{plan.rows:,}", known_by],
-            ["global batch", f"{plan.global_batch:,}",
-             f"{batch.per_device} a device x {batch.world_size} devices x {batch.accumulation} micro-batches"],
-            ["steps", f"{plan.steps:,}", f"{plan.steps_per_epoch:,} an epoch; an incomplete last batch is left out"],
-            ["warm-up", f"{plan.warmup:,}", "steps until the learning rate is at its peak"],
-            ["lambda ramp", f"{plan.ramp:,}", "steps until the lambdas are at full strength"],
-            ["candidates", f"{plan.candidates:,}", f"documents a query is scored against ({_candidates(config)})"],
-        ]  # fmt: skip
-        for label, value, meaning in lines:
-            print(f"{label:<14}{value:>9}  {meaning}")
+            ("triples", f"{plan.rows:,}", known_by),
+            *lines,
+            ("steps", f"{plan.steps:,}", f"{plan.steps_per_epoch:,} an epoch; an incomplete last batch is left out"),
+            ("warm-up", f"{plan.warmup:,}", "steps until the learning rate is at its peak"),
+            ("lambda ramp", f"{plan.ramp:,}", "steps until the lambdas are at full strength"),
+        ]
+    scored = f"documents a query is scored against ({_candidates(config)})"
+    lines.append(("candidates", f"{schedule.candidates(config):,}", scored))
+    for label, value, meaning in lines:
+        print(f"{label:<14}{value:>9}  {meaning}")
     print(f"\n{shlex.join(command)}")
     return 0
 
 
 def _rows(config: "TrainConfig") -> tuple[int | None, str]:
-    """Return the number of triples as far as it is known without reading them, and how."""
-    rows = config.data.rows
+    """Return the number of triples as far as it is known without reading them all, and how."""
+    data = config.data
+    rows, known_by = data.rows, "data.rows; the exact number counts once the data is there"
+    if rows is None and data.files:
+        from pyserini_rescale.train.schedule import lines_of
+
+        rows, known_by = lines_of(data.files), "lines of data.files"
+        if rows is None:
+            return None, "the files are not there, or not of one line a row"
     if rows is None:
-        return (None, "") if config.data.limit is None else (config.data.limit, "data.limit, if the data has so many")
-    if config.data.limit is not None and config.data.limit < rows:
-        return config.data.limit, "data.limit"
-    return rows, "data.rows; the exact number counts once the data is there"
+        return None, "data.rows says how many rows there are, and is not set"
+    return (data.limit, "data.limit") if data.limit is not None and data.limit < rows else (rows, known_by)
 
 
 def _candidates(config: "TrainConfig") -> str:

@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
         f"{counts['triples']:,} triples of {counts['pairs']:,} pairs and {counts['queries']:,} queries written to "
         f"{options.output}, and how to {manifest_of(options.output).name}"
     )
-    change = shlex.quote(f"data.files=[{options.output}]")
     print(
-        f"Next, CONFIG being a configuration of yours:\n  python -m pyserini_rescale train --config CONFIG --set {change}"
+        "Next, MODEL being a masked language model:\n"
+        f"  python -m pyserini_rescale train --config smoke --backbone MODEL --triples {shlex.quote(str(options.output))}"
     )
     return 0

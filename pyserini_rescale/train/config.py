@@ -249,15 +249,20 @@ def resolve(name: str, changes: Sequence[str] = ()) -> TrainConfig:
     try:
         return TrainConfig.model_validate(raw)
     except pydantic.ValidationError as error:
-        details = error.errors()
-        faults = "; ".join(sorted({_fault(detail) for detail in details}))
-        raise ConfigError(f"{len(details)} fault(s) in {name}: {faults}") from None
+        faults = _faults(error)
+        raise ConfigError(f"{len(faults)} fault(s) in {name}: {'; '.join(faults)}") from None
 
 
-def _fault(detail: Any) -> str:
-    """Return pydantic's error as one line, without the branches of a union in the key's path."""
-    keys = [part for part in detail["loc"] if not _is_branch(part)]
-    return fault_line({**detail, "loc": keys}).replace("Value error, ", "")
+def _faults(error: pydantic.ValidationError) -> list[str]:
+    """Return pydantic's errors, one line a key: the branches of a union are one fault."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for detail in error.errors():
+        keys = tuple(part for part in detail["loc"] if not _is_branch(part))
+        if keys in found and found[keys]["msg"] != detail["msg"]:
+            found[keys]["msg"] += f", or: {detail['msg']}"
+        else:
+            found.setdefault(keys, {**detail, "loc": keys})
+    return sorted(fault_line(detail).replace("Value error, ", "") for detail in found.values())
 
 
 def _is_branch(part: Any) -> bool:
@@ -309,14 +314,13 @@ def config_files(name: str) -> list[Path]:
 
 
 def shipped() -> list[str]:
-    """Return the names of all shipped configurations, FILE or FILE:VARIANT."""
-    found = []
+    """Return the names of all shipped configurations, FILE or FILE:VARIANT, those of files with few variants first."""
+    files = {}
     for path in sorted(training_folder().glob("*.yaml")):
-        if path.name == DEEPSPEED_FILE:
-            continue
-        variants = _merged(path, ())["variants"]
-        found += [f"{path.stem}:{variant}" for variant in variants] or [path.stem]
-    return found
+        if path.name != DEEPSPEED_FILE:
+            files[path.stem] = _merged(path, ())["variants"]
+    order = sorted(files, key=lambda stem: (len(files[stem]), stem))
+    return [name for stem in order for name in [f"{stem}:{variant}" for variant in files[stem]] or [stem]]
 
 
 def _merged(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _no_rows(name: str) -> DataError:
 
 
 def _bad(message: str) -> DataError:
-    return DataError(f"{message}; correct it, or leave bad rows out with data.skip_bad")
+    return DataError(f"{message}; correct it, or leave bad rows out with --skip-bad (data.skip_bad)")
 
 
 # What makes a value bad, column by column

@@ -59,6 +59,8 @@ def model_card(config: TrainConfig, record: Mapping[str, Any], policy: Policy) -
     subset = f", subset {config.data.subset}" if config.data.subset else ""
     shift = "" if policy.offset_rule is None else f", logits shifted by {policy.bias_offset:.4g} ({policy.offset_rule})"
     scope = f", scope {policy.scope}" if policy.scope else ""
+    if config.rescale.factor is None and config.rescale.shift is None and (policy.scope or policy.offset_rule):
+        scope += ", as the backbone had them already"
     note = (
         ""
         if policy.special_tokens

@@ -1,8 +1,7 @@
 """A training run from configuration to exported model, on every process of it.
 
-The run's folder: config.yaml (as resolved), start/ (the model that training starts with), log.jsonl, tensorboard/,
-checkpoint-N/, model/ (the export) and run.json (what happened). It is made by one process; a second start is refused
-unless it resumes, with the same configuration.
+The run's folder (folder.py) is made by one process; a second start is refused unless it resumes, with the same
+configuration.
 """
 
 import dataclasses
@@ -30,6 +29,7 @@ from pyserini_rescale.train import checkpoints, launch, zero
 from pyserini_rescale.train.config import TrainConfig
 from pyserini_rescale.train.data import Collator, load_triples
 from pyserini_rescale.train.export import export, exported_policy, model_card
+from pyserini_rescale.train.folder import CONFIG, FACTS, MODEL, RECORD, START, check_folder
 from pyserini_rescale.train.monitors import read_log
 from pyserini_rescale.train.prepare import prepare
 from pyserini_rescale.train.schedule import schedule
@@ -42,12 +42,9 @@ from pyserini_rescale.train.trainer import (
     main_first,
     training_arguments,
 )
-from pyserini_rescale.yaml_files import read_yaml, to_yaml
+from pyserini_rescale.yaml_files import to_yaml
 
-CONFIG, START, FACTS, MODEL, RECORD = "config.yaml", "start", "start.json", "model", "run.json"
 _VERSIONED = ("pyserini-rescale", "torch", "transformers", "accelerate", "deepspeed", "datasets", "tokenizers")
-# What may differ when a run is resumed: nothing that decides what is computed.
-_FREE = ("name", "output", "checkpoints", "monitors")
 
 
 def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> Path:
@@ -62,7 +59,7 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
     say = say if launch.rank() == 0 else _silent
     folder = Path(config.output).expanduser()
     if launch.rank() == 0:
-        _check_folder(config, folder, resume)
+        check_folder(config, folder, resume)
     if config.compute.device == "cpu":
         os.environ.setdefault(
             "DS_ACCELERATOR", "cpu"
@@ -71,6 +68,10 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
         launch.stand_alone()
         if config.compute.device == "cpu":
             zero.without_shared_memory_op()
+    if resume and not (folder / CONFIG).exists():
+        say(f"there is nothing to resume in {folder}: starting from the beginning")
+    if config.compute.device == "cpu" and config.compute.precision == "bf16":
+        say("bf16 on a CPU tests the set-up; it is several times slower than compute.precision=fp32")
     if resume and (folder / MODEL).is_dir():
         say(f"{folder} is finished: {folder / MODEL}")
         return folder / MODEL
@@ -110,12 +111,19 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
     if checkpoint is not None:
         trainer.restore_monitors(checkpoint[1])
         say(f"resuming after step {checkpoint[0]:,} of {plan.steps:,}")
+    policy = facts["policy"]
+    shift = "" if policy["offset_rule"] is None else f", logits shifted by {policy['bias_offset']:.4g}"
     say(
         f"{plan.steps:,} steps of {plan.global_batch:,} triples, {plan.candidates:,} candidates a query; "
-        f"k = {facts['policy']['k']:g}, mean row norm {facts['row_norm']['mean']:.4g}; log: {folder / LOG}"
+        f"k = {policy['k']:g}{shift}, mean row norm {facts['row_norm']['mean']:.4g}; log: {folder / LOG}"
     )
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint[1]))
+    except KeyboardInterrupt:
+        kept = checkpoints.last(folder) if launch.rank() == 0 else None
+        way = f"from {kept[1].name}" if kept else "from the beginning: there is no checkpoint yet"
+        say(f"\ninterrupted after step {trainer.state.global_step:,}; --resume goes on {way}")
+        raise
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"the device's memory is too small ({one_line(error)[:120]}): take a smaller batch.per_device with more "
@@ -171,39 +179,7 @@ def _weights(trainer: SpladeTrainer, backbone: torch.nn.Module) -> dict[str, tor
     return {name: parameter.detach().float().cpu() for name, parameter in backbone.named_parameters()}
 
 
-# The folder
-
-
-def _check_folder(config: TrainConfig, folder: Path, resume: bool) -> None:
-    """Raise ConfigError if the run's folder is there and cannot be used."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"output: {folder} is a file: name a folder")
-    stored = folder / CONFIG
-    if resume and stored.exists():
-        _check_same(config, stored)
-    elif folder.is_dir() and any(path.name not in (FACTS, START) for path in folder.iterdir()):
-        what = "a run: --resume continues it" if stored.exists() else "other things"
-        raise ConfigError(f"{folder} holds {what}; or name another folder by --output")
-
-
-def _check_same(config: TrainConfig, stored: Path) -> None:
-    before, now = read_yaml(stored), config.model_dump(mode="json")
-    different = sorted(_differences(before, now))
-    if different:
-        raise ConfigError(
-            f"{stored} says otherwise: {'; '.join(different[:6])}. Resume with the configuration that the run began with"
-        )
-
-
-def _differences(before: Any, now: Any, path: str = "") -> list[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        found = []
-        for key in {**before, **now}:
-            inner = f"{path}.{key}" if path else str(key)
-            if inner not in _FREE:
-                found += _differences(before.get(key), now.get(key), inner)
-        return found
-    return [] if before == now else [f"{path} was {before}, is {now}"]
+# What a run says and reads
 
 
 def read_json(path: Path) -> Any:
@@ -218,7 +194,7 @@ def check_device(config: TrainConfig) -> None:
     """Raise ConfigError where the configuration's device is not there."""
     if config.compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "compute.device is cuda, and PyTorch sees no GPU here: --set compute.device=cpu trains on the CPU"
+            "compute.device is cuda, and PyTorch sees no GPU here: --cpu trains on the CPU, in float32 and without DeepSpeed"
         )
 
 

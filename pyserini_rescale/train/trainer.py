@@ -7,6 +7,7 @@ of checkpoints. What is ours is below. Source of the recipe: arXiv 2606.18811, S
 import contextlib
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
 from transformers import PreTrainedModel, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
@@ -289,12 +291,27 @@ def _wait() -> None:
 
 
 class _Progress(ProgressCallback):
-    """The library's bar, with the figures beside it and not one line of text a logging step."""
+    """The library's bar, counted from the step that is resumed from, with the figures of the last log line beside it and
+    not one line of text a logging step; seldom drawn where nobody watches."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            seldom = {} if sys.stderr.isatty() else {"mininterval": 15, "miniters": 1}
+            self.training_bar = tqdm(
+                total=state.max_steps,
+                initial=state.global_step,
+                desc="training",
+                unit=" steps",
+                dynamic_ncols=True,
+                **seldom,
+            )
+        self.current_step = state.global_step
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if self.training_bar is not None and logs and "contrastive" in logs:
             self.training_bar.set_postfix_str(
-                f"loss {logs['loss']:.4g}, terms {logs['query_active']:.0f} / {logs['document_active']:.0f}",
+                f"at step {state.global_step}: loss {logs['loss']:.4g}, terms {logs['query_active']:.0f} a query, "
+                f"{logs['document_active']:.0f} a document",
                 refresh=False,
             )
 

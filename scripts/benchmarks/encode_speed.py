@@ -164,6 +164,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         seconds = in_turns({name: functools.partial(encode, name) for name in encoders}, args.runs)
         ratios = {name: seconds[name] / seconds["ours"] for name in others}
         result[what].update(same_output=same, seconds=seconds, times_as_fast=ratios)
+    result["matrix_product"] = share_of_peak(
+        encoders["ours"], documents, args.max_length, result["documents"]["seconds"]["ours"]
+    )
     result["set_up"] = {
         "pyserini": version + (" (given the weights as pytorch_model.bin)" if copied else ""),
         "sentence-transformers": importlib.metadata.version("sentence-transformers") if len(others) > 1 else None,
@@ -178,6 +181,34 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "batch_size": args.batch_size,
     }
     return result
+
+
+def share_of_peak(encoder: Any, documents: list[dict[str, Any]], length: int, seconds: float) -> dict[str, float]:
+    """Return the matrix products of encoding the documents, in GFLOP, the rate they ran at and the machine's peak.
+
+    Counted: two operations for each weight of a linear layer and token, and attention's products. The peak is the best
+    of five products of two square matrices of 2,048.
+    """
+    import torch
+
+    texts = [f"{line['title']} {line['text']}" if line.get("title") else line["text"] for line in documents]
+    lengths = [len(ids) for ids in encoder.tokenizer(texts, truncation=True, max_length=length)["input_ids"]]
+    head = encoder.model.get_output_embeddings()
+    weights = sum(
+        module.weight.numel() for module in encoder.model.modules() if isinstance(module, torch.nn.Linear)
+    )
+    width, layers = encoder.model.config.hidden_size, encoder.model.config.num_hidden_layers
+    work = sum(2 * weights * tokens + 4 * layers * width * tokens**2 for tokens in lengths)
+    square = torch.rand(2048, 2048)
+    best = min(timed(lambda: torch.mm(square, square)) for _ in range(5))
+    peak = 2 * 2048**3 / best
+    return {
+        "gflop": work / 1e9,
+        "of_it_head": 2 * head.weight.numel() * sum(lengths) / work,
+        "gflop_per_second": work / seconds / 1e9,
+        "peak_gflop_per_second": peak / 1e9,
+        "share_of_peak": work / seconds / peak,
+    }
 
 
 def cpu_name() -> str:
@@ -207,7 +238,13 @@ def report(result: dict[str, Any]) -> str:
                  f"{seconds['ours'] * scale:.2f}", f"{part['times_as_fast'][name]:.1f}",
                  f"{same['identical']} of {same['of']}", differs]
             )  # fmt: skip
-    return aligned(rows) + "\n\n" + "\n".join(f"{name:<21} {value}" for name, value in result["set_up"].items())
+    product = result["matrix_product"]
+    share = (
+        f"matrix products: {product['gflop']:.0f} GFLOP for the documents, {product['of_it_head']:.0%} of them the head's; "
+        f"{product['gflop_per_second']:.0f} GFLOP/s, {product['share_of_peak']:.0%} of this machine's "
+        f"{product['peak_gflop_per_second']:.0f}"
+    )
+    return aligned(rows) + f"\n\n{share}\n\n" + "\n".join(f"{name:<21} {value}" for name, value in result["set_up"].items())
 
 
 def main() -> int:
