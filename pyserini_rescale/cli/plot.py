@@ -1,14 +1,15 @@
 """``plot``: figures from the logs of runs."""
 
 import argparse
+import logging
 import math
 import sys
 from pathlib import Path
 
-from pyserini_rescale.cli.head_plot import FORMATS
 from pyserini_rescale.cli.tables import aligned, number
-from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.train import plot
+from pyserini_rescale.train.plot import FORMATS
 
 HELP = "Figures from the logs of training runs."
 EXAMPLES = """\
@@ -46,39 +47,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check_output(args.output)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it would talk about its caches
     runs = plot.load_runs(args.runs, args.labels)
     curves = [plot.curve(one, args.measure, linear=args.linear) for one in runs]
     figure = plot.draw(curves, args.measure, smooth=args.smooth, title=args.title, linear=args.linear)
-    plot.save(figure, args.output)
+    boxes = plot.save(figure, args.output)
     for one in curves:
         note = one.note() or (None if one.values else f"{one.label}: nothing logged, no line")
         if note:
             print(f"note: {note}", file=sys.stderr)
+    if boxes:
+        print(f"note: {boxes}", file=sys.stderr)
     print(_table([plot.summary(one, args.measure) for one in runs], args.measure))
-    print(f"figure: {args.output}")
+    print(f"figure: {plot.shown(str(args.output))}")
     return 0
 
 
 def _check_output(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"--output {path}: the name has to end in {', '.join(FORMATS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        fault = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+    fault = None
+    try:
+        if path.is_dir():
+            fault = "it is a folder"
+        elif not path.parent.is_dir():
+            fault = f"there is no folder {path.parent}"
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        fault = one_line(error)
+    if fault is not None:
         raise ConfigError(f"--output {path}: {fault}")
 
 
 def _table(rows: list[plot.Summary], measure: str) -> str:
     """Return what ``measure`` did in each run; "last" is the mean over the last tenth of the logging steps."""
+    measure = plot.shown(measure)
     cells = [["run", "steps", f"first {measure}", f"last {plot.LAST_SHARE:.0%}", "lowest", "document terms at end"]]
     for row in rows:
         values = [_value(value) for value in (row.first, row.last, row.lowest)]
-        cells.append([row.label, number(row.steps, 0), *values, number(row.active, 0)])
+        cells.append([row.label, number(row.steps, 0), *values, _value(row.active, 0)])
     return aligned(cells)
 
 
-def _value(value: float | None) -> str:
+def _value(value: float | None, digits: int = 3) -> str:
     if value is None:
         return "-"
     if math.isnan(value):
         return "not finite"
-    return number(value) if value == 0 or 0.1 <= abs(value) < 1e9 else f"{value:.3g}"
+    return number(value, digits) if value == 0 or 0.1 <= abs(value) < 1e9 else f"{value:.3g}"

@@ -139,7 +139,7 @@ def _short(args: argparse.Namespace) -> list[str]:
         "data.skip_bad": args.skip_bad or None,
         "compute": {"device": "cpu", "precision": "fp32", "deepspeed": None} if args.cpu else None,
     }
-    return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value is not None]
 
 
 def _words(args: argparse.Namespace) -> list[str]:

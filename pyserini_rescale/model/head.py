@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -501,7 +502,7 @@ def save_model(
         draft.rename(folder)
     except ModelError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"the model cannot be written to {folder}: {_short(error)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -7,14 +7,16 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from transformers.trainer import TRAINER_STATE_NAME
 
-from pyserini_rescale.errors import DataError, one_line
+from pyserini_rescale.errors import one_line
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 UNFINISHED = ".unfinished"
+MANIFEST = "files.json"
 
 
 def found(folder: Path) -> list[tuple[int, Path]]:
@@ -23,26 +25,35 @@ def found(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
 
 
-def last(folder: Path) -> tuple[int, Path] | None:
-    """Return (step, path) of the newest checkpoint, or None; DataError where its state cannot be read."""
-    steps = found(folder)
-    if not steps:
-        return None
-    step, path = steps[-1]
+def last(folder: Path, say: Callable[[str], None] = lambda text: None) -> tuple[int, Path] | None:
+    """Return (step, path) of the newest whole checkpoint, or None; ``say`` gets a line for each that is passed over."""
+    for step, path in reversed(found(folder)):
+        reason = damage(path, step)
+        if reason is None:
+            return step, path
+        say(f"{path.name} is passed over: {reason}")
+    return None
+
+
+def damage(path: Path, step: int) -> str | None:
+    """Return what is wrong with a checkpoint, or None: every file of its list is there in its size."""
     try:
+        sizes = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["sizes"]
+        wrong = [name for name, size in sizes.items() if (path / name).stat().st_size != size]
+        if wrong:
+            return f"{wrong[0]} has not the size it was written with"
         state = json.loads((path / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-        if state["global_step"] != step:
-            raise ValueError(f"it is of step {state['global_step']}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is not a whole checkpoint ({one_line(error)}): remove it to resume from an earlier one"
-        ) from None
-    return step, path
+        return None if state["global_step"] == step else f"it is of step {state['global_step']}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return one_line(error)
 
 
 def publish(unfinished: Path, folder: Path) -> None:
-    """Rename the one checkpoint in ``unfinished`` into ``folder``, its files on disk first; replace one of that step."""
+    """Rename the one checkpoint in ``unfinished`` into ``folder``, with a list of its files, all on disk first."""
     for _, path in found(unfinished):
+        files = [part for part in path.rglob("*") if part.is_file() and part.name != MANIFEST]
+        sizes = {part.relative_to(path).as_posix(): part.stat().st_size for part in files}
+        (path / MANIFEST).write_text(json.dumps({"sizes": sizes}, indent=1), encoding="utf-8")
         for part in [*path.rglob("*"), path]:
             _sync(part)
         target = folder / path.name

@@ -27,6 +27,9 @@ NotNegative = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 PositiveNumber = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Over = Literal["rank", "global"]
+Word = Annotated[str, pydantic.StringConstraints(min_length=1, pattern=r"\S")]
+# A part of a path: the default output folder is named so.
+RunName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+=-]*$")]
 
 
 class _Section(pydantic.BaseModel):
@@ -40,7 +43,7 @@ class BackboneConfig(_Section):
     experiments (the tie is broken). trust_remote_code: whether code that comes with the model may run.
     """
 
-    name: str
+    name: Word
     inflate: PositiveNumber | None = None
     trust_remote_code: bool = False
 
@@ -69,11 +72,11 @@ class DataConfig(_Section):
     limit: only the first so many. skip_bad: count bad rows instead of stopping at the first.
     """
 
-    hub: str | None = None
-    subset: str | None = None
-    split: str = "train"
-    files: list[str] = []
-    columns: Annotated[dict[Literal["query", "positive", "negative"], str], pydantic.Field(validate_default=True)] = {}
+    hub: Word | None = None
+    subset: Word | None = None
+    split: Word = "train"
+    files: list[Word] = []
+    columns: Annotated[dict[Literal["query", "positive", "negative"], Word], pydantic.Field(validate_default=True)] = {}
     rows: Positive | None = None
     limit: Positive | None = None
     skip_bad: bool = False
@@ -81,7 +84,10 @@ class DataConfig(_Section):
     @pydantic.field_validator("columns")
     @classmethod
     def _all_columns(cls, given: dict[str, str]) -> dict[str, str]:
-        return {name: given.get(name, name) for name in ("query", "positive", "negative")}
+        names = {name: given.get(name, name) for name in ("query", "positive", "negative")}
+        if len(set(names.values())) < len(names):
+            raise ValueError(f"one column is named twice ({', '.join(names.values())})")
+        return names
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> "DataConfig":
@@ -141,9 +147,9 @@ class OptimizerConfig(_Section):
 class BatchConfig(_Section):
     """per_device triples x world_size processes x accumulation micro-batches make one optimiser step."""
 
-    per_device: Annotated[int, pydantic.Field(ge=1)]
-    world_size: Positive
-    accumulation: Positive = 1
+    per_device: Annotated[int, pydantic.Field(gt=0, le=1_000_000)]
+    world_size: Annotated[int, pydantic.Field(gt=0, le=100_000)]
+    accumulation: Annotated[int, pydantic.Field(gt=0, le=1_000_000)] = 1
 
 
 class ComputeConfig(_Section):
@@ -198,7 +204,7 @@ class TrainConfig(_Section):
     epochs: over the data; max_steps ends earlier. seed: of the shuffling, dropout and mined choices alike.
     """
 
-    name: str
+    name: RunName
     backbone: BackboneConfig
     rescale: RescaleConfig
     data: DataConfig
@@ -208,10 +214,10 @@ class TrainConfig(_Section):
     optimizer: OptimizerConfig
     batch: BatchConfig
     compute: ComputeConfig
-    epochs: PositiveNumber
+    epochs: Annotated[float, pydantic.Field(gt=0, le=1e6)]
     max_steps: Positive | None = None
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**32)]
-    output: str
+    output: Word
     checkpoints: CheckpointConfig = CheckpointConfig()
     monitors: MonitorConfig = MonitorConfig()
 
@@ -292,12 +298,16 @@ def read_raw(name: str) -> tuple[dict[str, Any], str]:
 def find_file(name: str) -> tuple[Path, str | None]:
     """Return (path, variant or None) that ``name`` means; ConfigError where there is no such file."""
     file, _, variant = name.partition(":")
-    for candidate in (Path(name).expanduser(), Path(file).expanduser()):
-        if candidate.is_file():
-            return candidate, (variant or None) if candidate != Path(name).expanduser() else None
+    try:
+        if Path(name).expanduser().is_file():
+            return Path(name).expanduser(), None
+        if Path(file).expanduser().is_file():
+            return Path(file).expanduser(), variant or None
+    except (OSError, RuntimeError, ValueError) as error:  # names that no file system takes, users that do not exist
+        raise ConfigError(f"--config {name[:80]!r} cannot be a file: {one_line(error)}") from None
     if "/" not in file:
         for candidate in (training_folder() / file, training_folder() / f"{file}.yaml"):
-            if candidate.is_file():
+            if candidate.name != DEEPSPEED_FILE and candidate.is_file():
                 return candidate, variant or None
     known = ", ".join(sorted(path.stem for path in training_folder().glob("*.yaml") if path.name != DEEPSPEED_FILE))
     raise ConfigError(f"there is no configuration {file}: neither a file nor a shipped one ({known})")
@@ -358,20 +368,22 @@ def _variants(axes: Any, inherited: dict[str, Any] | None, path: Path) -> dict[s
     axes = [axes] if isinstance(axes, dict) else axes or []
     for axis in axes if isinstance(axes, list) else [axes]:
         if isinstance(axis, list):
-            unknown = [name for name in axis if name not in (inherited or {})]
+            unknown = [name for name in axis if not isinstance(name, str) or name not in (inherited or {})]
             if unknown:
                 raise ConfigError(f"{path}: variants: the extended file has no {', '.join(map(str, unknown))}")
             axis = {name: inherited[name] for name in axis}
         if not isinstance(axis, dict):
             raise ConfigError(f"{path}: variants: a table of named changes is needed, or a list of such tables")
-        if not result:
-            result = axis
-        else:
-            result = {
-                f"{first}.{second}": _merge(one, other, f"{path}: variants.{second}")
-                for first, one in result.items()
-                for second, other in axis.items()
-            }
+        axis = {str(name): changes for name, changes in axis.items()}
+        pairs = [
+            (f"{first}.{second}", _merge(one, other, f"{path}: variants.{second}"))
+            for first, one in result.items()
+            for second, other in axis.items()
+        ]
+        crossed = dict(pairs) if result else axis
+        if len(crossed) < len(pairs):
+            raise ConfigError(f"{path}: variants: two of them would have one name")
+        result = crossed
     return result
 
 
@@ -383,13 +395,16 @@ def _merge(base: dict[str, Any], changes: Any, where: str) -> dict[str, Any]:
     for key, value in changes.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = _merge(result[key], value, f"{where}: {key}") if both else copy.deepcopy(value)
-    # One source replaces the other.
-    if "hub" in changes and "files" not in changes:
-        result.pop("files", None)
+    # One source of data replaces the other, and what was known of it.
+    lost = set()
     if "files" in changes and "hub" not in changes:
-        for key in ("hub", "subset", "rows"):
-            if key not in changes:
-                result.pop(key, None)
+        lost = {"hub", "subset", "rows"}
+    elif "hub" in changes and changes["hub"] != base.get("hub"):
+        lost = {"files", "subset", "rows"}
+    elif "subset" in changes and changes["subset"] != base.get("subset"):
+        lost = {"rows"}
+    for key in lost - set(changes):
+        result.pop(key, None)
     return result
 
 

@@ -618,14 +618,18 @@ def order(rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 class EpochSampler(Sampler[int]):
-    """Yields ``order(rows, seed, epoch)``, the same in every process; ``set_epoch`` chooses the epoch, 0 at first."""
+    """Yields the first ``length`` of ``order(rows, seed, epoch)`` (None: all), the same in every process.
 
-    def __init__(self, rows: int, seed: int) -> None:
+    ``set_epoch`` chooses the epoch, 0 at first.
+    """
+
+    def __init__(self, rows: int, seed: int, length: int | None = None) -> None:
         if rows < 1:
             raise ConfigError(f"{rows} rows cannot be shuffled: 1 or more is needed")
         if seed < 0:
             raise ConfigError(f"seed {seed} cannot be used: it is 0 or more")
         self.rows = rows
+        self.length = rows if length is None else length
         self.seed = seed
         self.epoch = 0
 
@@ -633,12 +637,22 @@ class EpochSampler(Sampler[int]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self.rows
+        return self.length
 
     def __iter__(self) -> Iterator[int]:
-        numbers = order(self.rows, self.seed, self.epoch)
-        for start in range(0, self.rows, _ROWS_AT_ONCE):  # 26 M Python integers at once would take a gigabyte
+        numbers = order(self.rows, self.seed, self.epoch)[: self.length]
+        for start in range(0, self.length, _ROWS_AT_ONCE):  # 26 M Python integers at once would take a gigabyte
             yield from numbers[start : start + _ROWS_AT_ONCE].tolist()
+
+
+def fingerprint(triples: datasets.Dataset) -> str:
+    """Return a checksum of triples: their number, and 1,024 of them evenly spread, the last among them."""
+    count = len(triples)
+    chosen = sorted({*(number * count // 1024 for number in range(1024)), count - 1})
+    digest = hashlib.sha256(f"{count}".encode())
+    for row in triples.select(chosen):
+        digest.update(json.dumps([row[key] for key in KEYS]).encode())
+    return digest.hexdigest()
 
 
 # Batches

@@ -72,7 +72,11 @@ def model_card(config: TrainConfig, record: Mapping[str, Any], policy: Policy) -
         ("terms a document", "document_active", ".1f"),
         ("largest weight", "largest_weight", ".3g"),
     ]
-    table = "\n".join(f"| {label} | {first[key]:{form}} | {last[key]:{form}} |" for label, key, form in rows)
+
+    def cell(value: float | None, form: str) -> str:
+        return "not finite" if value is None else f"{value:{form}}"
+
+    table = "\n".join(f"| {label} | {cell(first[key], form)} | {cell(last[key], form)} |" for label, key, form in rows)
     tags = ["splade", "sparse-encoder", "sparse", "pyserini"]
     front = to_yaml({"base_model": config.backbone.name, "pipeline_tag": "feature-extraction", "tags": tags})
     return f"""---

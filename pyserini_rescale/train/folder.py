@@ -4,32 +4,83 @@ config.yaml (as resolved), start/ and start.json (the model that training starts
 checkpoint-N/, model/ (the export) and run.json (what happened).
 """
 
+import contextlib
+import fcntl
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.train.config import TrainConfig
 from pyserini_rescale.yaml_files import read_yaml
 
 CONFIG, START, FACTS, MODEL, RECORD = "config.yaml", "start", "start.json", "model", "run.json"
 # What may differ when a run is resumed: nothing that decides what is computed.
 _FREE = ("name", "output", "checkpoints", "monitors")
+LOCK = ".lock"
+# What a process that was killed may leave: the lock, and files that were not renamed yet.
+_LEFT_BEHIND = re.compile(r"^\.(lock$|unfinished$|start\.|config\.yaml\.|start\.json\.)")
 
 
 def check_folder(config: TrainConfig, folder: Path, resume: bool) -> None:
     """Raise ConfigError if the run's folder is there and cannot be used."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"output: {folder} is a file: name a folder")
-    stored = folder / CONFIG
-    if resume and stored.exists():
-        _check_same(config, stored)
-    elif folder.is_dir() and any(path.name not in (FACTS, START) for path in folder.iterdir()):
-        what = "a run: --resume continues it" if stored.exists() else "other things"
-        raise ConfigError(f"{folder} holds {what}; or name another folder by --output")
+    try:
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise ConfigError(f"output: {folder} is a file: name a folder")
+        names = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise ConfigError(f"output: {str(folder)[:80]} cannot be used: {one_line(error)[:120]}") from None
+    if CONFIG in names and resume:
+        _check_same(config, folder / CONFIG)
+    elif CONFIG in names:
+        raise ConfigError(
+            f"{folder} holds a run: --resume continues it if it is this one; else remove the folder, or name another by --output"
+        )
+    elif any(name.startswith("checkpoint-") for name in names):
+        raise ConfigError(f"{folder} holds checkpoints and no {CONFIG}: remove the folder, or name another by --output")
+    elif not all(name in (FACTS, START) or _LEFT_BEHIND.match(name) for name in names):
+        raise ConfigError(f"{folder} holds other things: name another folder by --output")
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the export is there (it is renamed when whole; an empty folder is none)."""
+    return (folder / MODEL / "config.json").is_file()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run's folder, which is made if need be, for this process; ConfigError where another one holds it."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = open(folder / LOCK, "a", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"output: {folder} cannot be written: {one_line(error)}") from None
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another process is training in {folder}: wait for it, or name another folder") from None
+        except OSError:
+            pass  # a file system without locks
+        try:
+            yield
+        finally:
+            (folder / LOCK).unlink(missing_ok=True)
+            if made and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def _check_same(config: TrainConfig, stored: Path) -> None:
-    before, now = read_yaml(stored), config.model_dump(mode="json")
+    try:
+        before, now = read_yaml(stored), config.model_dump(mode="json")
+    except ConfigError as error:
+        raise ConfigError(f"{stored}: {one_line(error)}") from None
+    if not isinstance(before, dict):
+        raise ConfigError(f"{stored} is not a table of keys: it was changed by hand")
     different = sorted(_differences(before, now))
     if different:
         raise ConfigError(
@@ -46,3 +97,8 @@ def _differences(before: Any, now: Any, path: str = "") -> list[str]:
                 found += _differences(before.get(key), now.get(key), inner)
         return found
     return [] if before == now else [f"{path} was {before}, is {now}"]
+
+
+def deciding(config: TrainConfig) -> dict[str, Any]:
+    """Return the configuration without what may differ when a run is resumed."""
+    return {key: value for key, value in config.model_dump(mode="json").items() if key not in _FREE}

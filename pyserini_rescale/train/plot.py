@@ -1,7 +1,7 @@
 """Figure 4 of arXiv 2606.18811 from the logs of runs: loss against epoch, and what a table says beside it.
 
-A log scale, one line per run, an inset on the last 40 %. Logs are those of monitors.py; the command line, which prints
-the table, is in cli/plot.py. matplotlib is imported where something is drawn, without a display or global state.
+A log scale, one line per run, an inset on the last 40 %. Logs are those of log.py; the command line, which prints
+the table, is in cli/plot.py. matplotlib is imported where something is drawn, without a display or global state; no torch.
 """
 
 import dataclasses
@@ -9,12 +9,13 @@ import io
 import json
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.train.monitors import read_log
+from pyserini_rescale.train.log import read_log
 from pyserini_rescale.yaml_files import read_yaml
 
 if TYPE_CHECKING:
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 LOG_NAME = "log.jsonl"
+FORMATS = (".png", ".svg", ".pdf")
 INSET_SHARE = 0.4  # of the epochs, from the end
 LAST_SHARE = 0.1  # of the logging steps, for the mean in the table
+
+# What matplotlib's scales and layout can take; training in float32 stays far within.
+_LARGEST, _SMALLEST, _MOST_EPOCHS = 1e100, 1e-100, 1e9
+_LONGEST = 100  # characters of a label or title in the figure
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, without yellow, which white paper swallows. Styles
 # tell lines apart in black and white; seven colours and five styles repeat after 35 runs.
@@ -47,22 +53,25 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The points of a run that can be drawn, and how many cannot: not finite, or not positive on a log scale."""
+    """The points of a run that can be drawn, and how many cannot: not finite, not positive on a log scale, or beyond any
+    scale."""
 
     label: str
     epochs: tuple[float, ...]
     values: tuple[float, ...]
     not_finite: int
     not_positive: int
+    extreme: int = 0
 
     def note(self) -> str | None:
         """Return a line about the points left out, None if there are none."""
-        left_out = self.not_finite + self.not_positive
+        left_out = self.not_finite + self.not_positive + self.extreme
         if not left_out:
             return None
         counts = (
             (self.not_finite, "not finite"),
             (self.not_positive, "zero or negative, without a place on a log scale"),
+            (self.extreme, "too large or too small to draw"),
         )
         reasons = ", ".join(f"{count:,} {what}" for count, what in counts if count)
         return f"{self.label}: {left_out:,} of {left_out + len(self.values):,} points left out ({reasons})"
@@ -95,9 +104,9 @@ def load_runs(paths: Sequence[Path], labels: Sequence[str] | None = None) -> lis
     if labels is not None and len(labels) != len(paths):
         raise ConfigError(f"--labels: {len(labels)} labels for {len(paths)} runs")
     logs = [_log_of(path) for path in paths]
-    names = list(labels) if labels is not None else [_name_of(log) for log in logs]
+    names = [shown(label) for label in labels] if labels is not None else [shown(_name_of(log)) for log in logs]
     if labels is None:
-        names = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+        names = [name if names.count(name) == 1 else shown(str(path)) for name, path in zip(names, paths, strict=True)]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two runs are called {name}: give --labels that tell them apart")
@@ -107,29 +116,31 @@ def load_runs(paths: Sequence[Path], labels: Sequence[str] | None = None) -> lis
 def curve(run: Run, measure: str, *, linear: bool = False) -> Curve:
     """Return the points of a run for any logged key.
 
-    Raises ConfigError for a key that the log does not have, DataError with the line for a value or an epoch that is no
-    number.
+    Raises ConfigError for a key that the log does not have, DataError with the line for a value that is no number or an
+    epoch that cannot be.
     """
     if run.records and not any(measure in record for record in run.records):
-        known = sorted({name for record in run.records for name in record} - {"not_finite"})
+        known = sorted({shown(name) for record in run.records for name in record} - {"not_finite"})
         raise ConfigError(f"{run.path} has no {measure}; it has {', '.join(known)}")
     epochs, values = [], []
-    not_finite = not_positive = 0
+    not_finite = not_positive = extreme = 0
     for number, record in enumerate(run.records, start=1):
         if measure not in record:  # logged now and then only
             continue
         value = _number(record, measure, run.path, number)
         epoch = _number(record, "epoch", run.path, number)
-        if epoch is None or not math.isfinite(epoch):
+        if epoch is None or not 0 <= epoch <= _MOST_EPOCHS:
             raise DataError(f"{run.path}, line {number}: no epoch to draw at")
         if value is None or not math.isfinite(value):
             not_finite += 1
         elif value <= 0 and not linear:
             not_positive += 1
+        elif abs(value) > _LARGEST or (0 < value < _SMALLEST and not linear):
+            extreme += 1
         else:
             epochs.append(epoch)
             values.append(value)
-    return Curve(run.label, tuple(epochs), tuple(values), not_finite, not_positive)
+    return Curve(run.label, tuple(epochs), tuple(values), not_finite, not_positive, extreme)
 
 
 def summary(run: Run, measure: str) -> Summary:
@@ -145,7 +156,7 @@ def summary(run: Run, measure: str) -> Summary:
         label=run.label,
         steps=run.records[-1]["step"] if run.records else None,
         first=values[0] if values else None,
-        last=math.fsum(tail) / len(tail) if tail else None,
+        last=_mean(tail) if tail else None,
         lowest=min(finite) if finite else math.nan if values else None,
         active=active[-1] if active else None,
     )
@@ -156,8 +167,20 @@ def running_mean(values: Sequence[float], size: int) -> list[float]:
     means = []
     for end in range(1, len(values) + 1):
         window = values[max(0, end - size) : end]
-        means.append(math.fsum(window) / len(window))
+        means.append(_mean(window))
     return means
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum, not the mean
+        return sum(value / len(values) for value in values)
+
+
+def shown(text: str) -> str:
+    """Return a text as one line that can be printed and drawn: without line ends, "?" for what has no letter."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 def draw(
@@ -174,7 +197,7 @@ def draw(
     if not any(one.values for one in curves):
         notes = "; ".join(one.note() or f"{one.label}: nothing logged" for one in curves)
         hint = "; try --linear" if any(one.not_positive for one in curves) else ""
-        raise DataError(f"there is no point of {measure} to draw: {notes}{hint}")
+        raise DataError(f"there is no point of {shown(measure)} to draw: {notes}{hint}")
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     # Styles go by the place among all runs, so that a run keeps its own when another has nothing to draw.
@@ -189,10 +212,10 @@ def draw(
     drawn = [axes.plot(one.epochs, values, **style)[0] for one, values, style in lines]
     axes.set_yscale("linear" if linear else "log")
     axes.set_xlabel("epoch")
-    axes.set_ylabel(_words(measure) + (f", mean of {smooth} points" if smooth > 1 else ""), parse_math=False)
+    axes.set_ylabel(_short(_words(measure)) + (f", mean of {smooth} points" if smooth > 1 else ""), parse_math=False)
     axes.grid(True, alpha=0.3)
     if title is not None:
-        axes.set_title(title, parse_math=False)
+        axes.set_title(_short(title), parse_math=False)
     _add_inset(axes, lines, linear)
     bottom, top = axes.get_ylim()
     if not linear and top < 100 * bottom:
@@ -204,11 +227,16 @@ def draw(
     return figure
 
 
-def save(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format of the suffix, aside and renamed; raises ConfigError if it cannot be written."""
+def save(figure: "Figure", path: Path) -> str | None:
+    """Write a figure in the format of the suffix, aside and renamed; raises ConfigError if it cannot be written.
+
+    Returns a line about letters that the font does not have, which are drawn as boxes, None where there are none.
+    """
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
-    aside = path.with_name(f".{path.name}.unfinished")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
+    aside = path.with_name(f".{os.getpid()}.unfinished")  # short: the file's own name may be as long as names can be
     try:
         try:
             aside.write_bytes(drawn.getvalue())
@@ -217,16 +245,21 @@ def save(figure: "Figure", path: Path) -> None:
             aside.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {one_line(error)}") from None
+    boxes = any("missing from font" in str(one.message) for one in caught)
+    return "matplotlib's font lacks some letters of the labels or the title: they are boxes" if boxes else None
 
 
 def _log_of(path: Path) -> Path:
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise ConfigError(f"there is no run {path}: name a run's folder, or its {LOG_NAME}")
     log = path / LOG_NAME
-    if not log.is_file():
-        raise ConfigError(f"{path} has no {LOG_NAME}: is it a run's folder, and has it logged a step yet?")
+    try:
+        if path.is_file():
+            return path
+        if not path.is_dir():
+            raise ConfigError(f"there is no run {path}: name a run's folder, or its {LOG_NAME}")
+        if not log.is_file():
+            raise ConfigError(f"{path} has no {LOG_NAME}: is it a run's folder, and has it logged a step yet?")
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise ConfigError(f"the run {path} cannot be read: {one_line(error)}") from None
     return log
 
 
@@ -244,7 +277,7 @@ def _name_of(log: Path) -> str:
                 ) from None
             name = found.get("name") if isinstance(found, dict) else None
             if isinstance(name, str) and name.strip():
-                return " ".join(name.split())
+                return name
     return folder.resolve().name
 
 
@@ -300,7 +333,7 @@ def _make_room(axes: "Axes", lines: Sequence[tuple[Curve, Sequence[float], dict[
         axes.set_ylim(bottom, max(top, bottom + (max(below) - bottom) / _FREE_BELOW))
     else:
         decades = (math.log10(max(below)) - math.log10(bottom)) / _FREE_BELOW
-        axes.set_ylim(bottom, max(top, 10.0 ** min(math.log10(bottom) + decades, 300.0)))
+        axes.set_ylim(bottom, max(top, 10.0 ** min(math.log10(bottom) + decades, 200.0)))
 
 
 def _plain_ticks(axes: "Axes") -> None:
@@ -316,7 +349,7 @@ def _plain_ticks(axes: "Axes") -> None:
 
 
 def _columns(lines: Sequence[Any]) -> int:
-    longest = max(len(one.label) for one, _, _ in lines)
+    longest = max(len(_short(one.label)) for one, _, _ in lines)
     return max(1, min(len(lines), 5, 90 // (longest + 8)))
 
 
@@ -324,4 +357,10 @@ def _write_labels(legend: "Legend", labels: Sequence[str]) -> None:
     """Write labels as they are: matplotlib leaves out those that start with "_", and takes "$" for formulas."""
     for text, label in zip(legend.get_texts(), labels, strict=True):
         text.set_parse_math(False)
-        text.set_text(label)
+        text.set_text(_short(label))
+
+
+def _short(text: str) -> str:
+    """Return a text as one line, without its middle where it is too long for the figure."""
+    text = shown(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"

@@ -46,6 +46,8 @@ def prepare(config: TrainConfig, triples: Iterable[Mapping[str, str]], folder: P
     Collator(tokenizer, text.query_length, text.document_length)  # raises for lengths without room for text
     _check_lengths(config, model)
     _check_vocabulary(model, tokenizer)
+    if config.compute.gradient_checkpointing and not model.supports_gradient_checkpointing:
+        raise ConfigError(f"compute.gradient_checkpointing: {type(model).__name__} does not support it")
     if backbone.inflate is not None:
         inflate(model, backbone.inflate)
     policy = dataclasses.replace(

@@ -33,15 +33,13 @@ class Schedule:
 
 def schedule(config: TrainConfig, rows: int) -> Schedule:
     """Return the schedule for ``rows`` triples; ConfigError where they do not fill one batch."""
-    batch = config.batch
-    at_once = batch.per_device * batch.world_size
-    batches = rows // at_once
-    if batches == 0:
+    batch, at_once = config.batch, global_batch(config)
+    per_epoch = rows // at_once
+    if per_epoch == 0:
         raise ConfigError(
-            f"the data holds {rows:,} triples, fewer than one batch of {at_once:,} (batch.per_device {batch.per_device} x "
-            f"batch.world_size {batch.world_size}): set a smaller one"
+            f"the data holds {rows:,} triples, fewer than one global batch of {at_once:,} (batch.per_device "
+            f"{batch.per_device} x world_size {batch.world_size} x accumulation {batch.accumulation}): set a smaller one"
         )
-    per_epoch = math.ceil(batches / batch.accumulation)
     steps = math.ceil(config.epochs * per_epoch)
     if config.max_steps is not None:
         steps = min(steps, config.max_steps)

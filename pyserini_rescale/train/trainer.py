@@ -8,7 +8,9 @@ import contextlib
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import datasets
@@ -22,7 +24,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from pyserini_rescale.errors import RescaleError, StageError, one_line
+from pyserini_rescale.errors import DataError, RescaleError, StageError, one_line
 from pyserini_rescale.model.fused import training_vectors
 from pyserini_rescale.model.head import find_head, probe_ids
 from pyserini_rescale.model.splade import projection_input
@@ -36,6 +38,8 @@ from pyserini_rescale.train.schedule import Schedule, lambdas
 
 LOG = "log.jsonl"
 _WEIGHTS = "model.safetensors"
+# The library measures the gradient's norm only where it clips.
+_NO_CLIPPING = 1e30
 
 
 class CollapseError(RescaleError):
@@ -109,7 +113,7 @@ def training_arguments(config: TrainConfig, folder: Path) -> TrainingArguments:
         weight_decay=config.optimizer.weight_decay,
         lr_scheduler_type="linear",
         optim="adamw_torch",
-        max_grad_norm=config.optimizer.max_grad_norm,
+        max_grad_norm=config.optimizer.max_grad_norm or _NO_CLIPPING,
         logging_strategy="steps",
         logging_steps=config.monitors.every,
         logging_first_step=True,
@@ -150,7 +154,8 @@ class SpladeTrainer(Trainer):
         resume_step: int | None = None,
     ) -> None:
         self.config, self.plan, self.folder, self.resume_step = config, plan, folder, resume_step
-        self.sampler = EpochSampler(len(triples), config.seed)
+        # Whole global batches only, accumulation included.
+        self.sampler = EpochSampler(len(triples), config.seed, plan.steps_per_epoch * plan.global_batch)
         super().__init__(model=model, args=arguments, train_dataset=triples, data_collator=collator)
         self.model_accepts_loss_kwargs = False  # the loss of a micro-batch is a mean: accumulation divides it
         self.can_return_loss = False
@@ -272,13 +277,43 @@ class SpladeTrainer(Trainer):
             save_model(self.model, str(Path(output_dir) / _WEIGHTS))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        load_model(model or self.model, str(Path(resume_from_checkpoint) / _WEIGHTS), strict=True)
+        with _readable(resume_from_checkpoint):
+            load_model(model or self.model, str(Path(resume_from_checkpoint) / _WEIGHTS), strict=True)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with _readable(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with _readable(checkpoint):
+            super()._load_rng_state(checkpoint)
 
     def restore_monitors(self, checkpoint: Path) -> None:
         """Take over the sums and the watch's state of a checkpoint."""
-        state = json.loads((checkpoint / _monitors(self.args.process_index)).read_text(encoding="utf-8"))
-        self.totals.load_state_dict(state["totals"])
-        self.watch.load_state_dict(state["watch"])
+        with _readable(checkpoint):
+            state = json.loads((checkpoint / _monitors(self.args.process_index)).read_text(encoding="utf-8"))
+            self.totals.load_state_dict(state["totals"])
+            self.watch.load_state_dict(state["watch"])
+
+
+@contextlib.contextmanager
+def _readable(checkpoint: Path | str | None) -> Iterator[None]:
+    """Turn what reading a damaged checkpoint raises into one line."""
+    try:
+        yield
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+        TypeError,
+        EOFError,
+        SafetensorError,
+        UnpicklingError,
+    ) as error:
+        raise DataError(
+            f"{checkpoint} is damaged ({one_line(error)[:160]}): remove it, and --resume takes the one before"
+        ) from error
 
 
 def _monitors(rank: int) -> str:
@@ -329,10 +364,3 @@ class _Flow(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step >= state.max_steps:
             control.should_log = True
-
-
-@contextlib.contextmanager
-def main_first(arguments: TrainingArguments) -> Any:
-    """Let the first process of all do something before the others (the file system is shared)."""
-    with arguments.main_process_first(local=False):
-        yield

@@ -7,6 +7,8 @@ on every process, and divides float32 master weights and the optimiser's state a
 import torch
 from torch import nn
 
+from pyserini_rescale.errors import ModelError
+
 
 def without_shared_memory_op() -> None:
     """Keep DeepSpeed on a CPU from compiling its shared-memory all-reduce at the start; gloo does the same work."""
@@ -21,6 +23,8 @@ def float32_weights(model: nn.Module) -> dict[str, torch.Tensor]:
 
     found = {}
     for name, parameter in model.named_parameters():
-        whole = safe_get_full_fp32_param(parameter) if parameter.requires_grad else None
-        found[name] = (parameter if whole is None else whole).detach().float().cpu().reshape(parameter.shape)
+        whole = safe_get_full_fp32_param(parameter) if parameter.requires_grad else parameter
+        if whole is None:
+            raise ModelError(f"DeepSpeed holds no float32 weights of {name}: nothing was exported")
+        found[name] = whole.detach().float().cpu().reshape(parameter.shape)
     return found

@@ -4,14 +4,16 @@ import json
 
 import pytest
 
-from pyserini_rescale.errors import DataError
 from pyserini_rescale.train import checkpoints
 
 
 def make(folder, step, state=None):
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
-    (path / "trainer_state.json").write_text(json.dumps({"global_step": step}) if state is None else state)
+    text = json.dumps({"global_step": step}) if state is None else state
+    (path / "trainer_state.json").write_text(text)
+    sizes = {"trainer_state.json": len(text)}
+    (path / checkpoints.MANIFEST).write_text(json.dumps({"sizes": sizes}))
     return path
 
 
@@ -25,11 +27,28 @@ def test_the_newest_by_number_is_picked(tmp_path):
     assert checkpoints.last(tmp_path) == (100, tmp_path / "checkpoint-100")
 
 
-@pytest.mark.parametrize("state", ["", "{}", "[]", '{"global_step": 4}', "{"])
-def test_a_damaged_one_is_said(tmp_path, state):
+@pytest.mark.parametrize("state", ["", "{}", "[]", '{"global_step": 4}', "{", "[" * 100_000])
+def test_a_damaged_one_is_passed_over_with_a_line(tmp_path, state):
+    make(tmp_path, 3)
     make(tmp_path, 5, state)
-    with pytest.raises(DataError, match="checkpoint-5 is not a whole checkpoint"):
-        checkpoints.last(tmp_path)
+    said = []
+    assert checkpoints.last(tmp_path, said.append) == (3, tmp_path / "checkpoint-3")
+    assert len(said) == 1 and said[0].startswith("checkpoint-5 is passed over: ")
+
+
+def test_every_file_has_to_be_there_in_its_size(tmp_path):
+    unfinished = tmp_path / checkpoints.UNFINISHED
+    for step in (3, 6, 9):
+        (make(unfinished, step) / "deep").mkdir()
+        (unfinished / f"checkpoint-{step}" / "deep" / "optimizer.pt").write_bytes(b"12345")
+        checkpoints.publish(unfinished, tmp_path)
+    assert checkpoints.last(tmp_path)[0] == 9
+    (tmp_path / "checkpoint-9" / "deep" / "optimizer.pt").write_bytes(b"1234")
+    assert checkpoints.last(tmp_path)[0] == 6
+    (tmp_path / "checkpoint-6" / "deep" / "optimizer.pt").unlink()
+    assert checkpoints.last(tmp_path)[0] == 3
+    (tmp_path / "checkpoint-3" / checkpoints.MANIFEST).unlink()
+    assert checkpoints.last(tmp_path) is None
 
 
 def test_publish_renames_and_prune_keeps_the_newest(tmp_path):

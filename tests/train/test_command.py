@@ -75,7 +75,7 @@ def test_list_names_every_shipped_configuration(capsys):
         (["--config", "smoke", "--backbone", "BACKBONE", "--triples", "TRIPLES", "--set", "text.document_length=33"],
          "text.document_length 33 is beyond the 32 positions"),
         (["--config", "smoke", "--backbone", "BACKBONE", "--triples", "TRIPLES", "--set", "batch.per_device=100"],
-         "fewer than one batch of 100"),
+         "fewer than one global batch of 100"),
         (["--config", "smoke", "--backbone", "BACKBONE", "--triples", "TRIPLES", "--set", "text.query_length=2",
           "--set", "text.document_length=32"], "leaves no room for text"),
         (["--config", "smoke", "--backbone", "BACKBONE", "--triples", "TRIPLES", "--set", "rescale.scope=balanced",

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from pyserini_rescale.model.head import load_masked_lm
-from pyserini_rescale.model.splade import plain_pool
 from pyserini_rescale.model.tokenizer import load_tokenizer
 from pyserini_rescale.train import losses
 from pyserini_rescale.train.config import resolve
 from pyserini_rescale.train.data import Collator, load_triples, order
-from tests.train.conftest import launch
+from pyserini_rescale.train.log import read_log
+from tests.train.conftest import launch, save_backbone
 
 BOTH = {"temperature": 1.0, "candidates": "rank", "batch": "rank"}
 
@@ -78,7 +78,8 @@ def test_columns_of_positives_over_processes():
 
 def gradients(config, tmp_path, name, processes, **sections):
     """Return the gradients of the first step, by name, after checking that all processes hold the same."""
-    path = config(name, max_steps=1, optimizer={"max_grad_norm": 0.0}, regularizer={"ramp": 0.0}, **sections)
+    regularizer = {"ramp": 0.0, **sections.pop("regularizer", {})}
+    path = config(name, max_steps=1, optimizer={"max_grad_norm": 0.0}, regularizer=regularizer, **sections)
     folder = tmp_path / f"{name}-gradients"
     folder.mkdir()
     launch(["--config", path], processes, {"gradients": str(folder)})
@@ -91,68 +92,81 @@ def gradients(config, tmp_path, name, processes, **sections):
 def close(one, other):
     assert set(one) == set(other)
     largest = max(value.abs().max() for value in other.values())
+    assert largest > 0
     for name in other:
         torch.testing.assert_close(one[name].double(), other[name].double(), rtol=1e-5, atol=1e-5 * float(largest))
 
 
 def first_losses(tmp_path, name):
-    from pyserini_rescale.train.monitors import read_log
-
     return read_log(tmp_path / name / "log.jsonl")[0]
 
 
 @pytest.fixture
 def no_dropout(tmp_path):
-    from tests.train.conftest import save_backbone
-
     folder = tmp_path / "no-dropout"
     return save_backbone(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 @pytest.mark.slow
-def test_global_loss_is_the_same_on_one_and_two_processes(config, tmp_path, no_dropout):
-    over = {"loss": {"candidates": "global"}, "regularizer": {"batch": "global", "ramp": 0.0}}
-    sections = {"backbone": {"name": no_dropout}, "loss": over["loss"]}
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_global_loss_is_the_same_on_one_and_two_processes(config, tmp_path, no_dropout, accumulation):
+    """Also of two micro-batches, each of the same eight triples here and there."""
     found = {}
     for processes, per_device in ((1, 8), (2, 4)):
-        name = f"global-{processes}"
-        path = config(
-            name, max_steps=1, optimizer={"max_grad_norm": 0.0}, regularizer=over["regularizer"],
-            batch={"per_device": per_device, "world_size": processes}, **sections,
+        found[processes] = gradients(
+            config, tmp_path, f"global-{processes}", processes, backbone={"name": no_dropout},
+            loss={"candidates": "global"}, regularizer={"batch": "global"},
+            batch={"per_device": per_device, "world_size": processes, "accumulation": accumulation},
         )  # fmt: skip
-        folder = tmp_path / f"{name}-gradients"
-        folder.mkdir()
-        launch(["--config", path], processes, {"gradients": str(folder)})
-        found[processes] = torch.load(folder / "0.pt", weights_only=True)
     close(found[2], found[1])
     one, two = (first_losses(tmp_path, f"global-{processes}") for processes in (1, 2))
     for key in ("loss", "contrastive", "flops_query", "flops_document", "positive_score", "hardest_negative_score"):
         assert two[key] == pytest.approx(one[key], rel=1e-5), key
 
 
+def exact_vectors(model, collator, rows):
+    """Return query vectors (B, V) and document vectors (2B, V) in float64, with gradients, by the plain formula."""
+    batch = collator(rows)
+    vectors = []
+    for kind in ("query", "document"):
+        ids, mask = batch[f"{kind}_ids"], batch[f"{kind}_mask"]
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        hidden = ~mask.bool().unsqueeze(-1)
+        vectors.append(torch.log1p(torch.relu(logits)).masked_fill(hidden, 0.0).amax(dim=1))
+    return vectors
+
+
 @pytest.mark.slow
-def test_loss_per_process_is_the_mean_of_small_batches(config, tmp_path, no_dropout, triples):
-    sections = {"backbone": {"name": no_dropout}, "batch": {"per_device": 4, "world_size": 2}}
-    found = gradients(config, tmp_path, "per-rank", 2, **sections)
-    started = tmp_path / "per-rank" / "start"
-    settings = resolve(str(tmp_path / "per-rank.yaml"))
+@pytest.mark.parametrize("batch", ["rank", "global"])
+@pytest.mark.parametrize("candidates", ["rank", "global"])
+def test_what_two_processes_compute(config, tmp_path, no_dropout, candidates, batch):
+    """Gradients and figures against float64: the mean of two halves ("rank"), or all eight triples at once ("global")."""
+    name = f"{candidates}-{batch}"
+    found = gradients(
+        config, tmp_path, name, 2, backbone={"name": no_dropout}, batch={"per_device": 4, "world_size": 2},
+        loss={"candidates": candidates}, regularizer={"batch": batch, "query": 0.5, "document": 0.25},
+    )  # fmt: skip
+    settings, started = resolve(str(tmp_path / f"{name}.yaml")), tmp_path / name / "start"
     model = load_masked_lm(str(started)).double()
     collator = Collator(load_tokenizer(str(started)), 8, 12)
     rows = load_triples(settings.data, print)
-    chosen = order(len(rows), settings.seed, 0)[:8].tolist()
-    totals, parts = [], []
-    for mine in (chosen[:4], chosen[4:]):
-        batch = collator([rows[number] for number in mine])
-        vectors = []
-        for kind in ("query", "document"):
-            ids, mask = batch[f"{kind}_ids"], batch[f"{kind}_mask"]
-            logits = model(input_ids=ids, attention_mask=mask).logits
-            hidden = ~mask.bool().unsqueeze(-1)
-            vectors.append(torch.log1p(torch.relu(logits)).masked_fill(hidden, 0.0).amax(dim=1))
-            assert torch.allclose(vectors[-1].float(), plain_pool(logits, mask), atol=1e-6)
-        one = by_loops(*vectors, 1.0, settings.regularizer.query, settings.regularizer.document)
-        totals.append(one[3])
-        parts.append(one[0])
-    (sum(totals) / 2).backward()
+    chosen = [rows[number] for number in order(len(rows), settings.seed, 0)[:8].tolist()]
+    (queries, documents), (more_queries, more_documents) = (
+        exact_vectors(model, collator, half) for half in (chosen[:4], chosen[4:])
+    )
+    halves = [by_loops(queries, documents, 1.0, 0, 0), by_loops(more_queries, more_documents, 1.0, 0, 0)]
+    per_rank = [(one + other) / 2 for one, other in zip(*halves, strict=True)]
+    positives_first = [documents[:4], more_documents[:4], documents[4:], more_documents[4:]]
+    whole = by_loops(torch.cat([queries, more_queries]), torch.cat(positives_first), 1.0, 0, 0)
+    for one, other in zip(per_rank, whole, strict=True):
+        assert abs(one - other) > 1e-2 * abs(other)  # what is compared below can be told apart
+    contrastive = (whole if candidates == "global" else per_rank)[0]
+    flops_query, flops_document = (whole if batch == "global" else per_rank)[1:3]
+    total = contrastive + 0.5 * flops_query + 0.25 * flops_document
+    total.backward()
     close(found, {name: one.grad for name, one in model.named_parameters() if one.grad is not None})
-    assert first_losses(tmp_path, "per-rank")["contrastive"] == pytest.approx(float(sum(parts) / 2), rel=1e-5)
+    logged = first_losses(tmp_path, name)
+    for key, value in (
+        ("contrastive", contrastive), ("flops_query", flops_query), ("flops_document", flops_document), ("loss", total),
+    ):  # fmt: skip
+        assert logged[key] == pytest.approx(value.item(), rel=1e-5), key

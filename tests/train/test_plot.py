@@ -1,13 +1,17 @@
 """``plot loss``: what is drawn, read from matplotlib's objects, the table, and what is refused."""
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 
 from pyserini_rescale.cli import main
 from pyserini_rescale.errors import ConfigError, DataError
 from pyserini_rescale.train import plot
-from pyserini_rescale.train.monitors import JsonlLog
+from pyserini_rescale.train.log import JsonlLog
+from tests.train.conftest import ROOT
 
 
 def write_run(folder, losses, *, epochs=1.0, measure="contrastive", **more):
@@ -277,3 +281,148 @@ def test_a_figure_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkey
     assert "No space left" in capsys.readouterr().err
     assert output.read_text() == "an earlier figure"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["loss.png", "run"]
+
+
+# ---- nothing but one clear line
+
+
+def command(folder, *options, output="loss.png"):
+    """Run the command in a process of its own, where warnings and tracebacks would be seen."""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-m", "pyserini_rescale", "plot", "loss", *options, "--output", output],
+        capture_output=True, check=False, cwd=folder, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode().splitlines()
+
+
+def write_lines(folder, *lines):
+    folder.mkdir(exist_ok=True)
+    (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("smooth", [1, 3])
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [1e308, 1e308, 1e308, 2.0, 1.0],
+        [1e-308, 2.0, 1e-308, 1.0, 5e-324],
+        [1e308, 1e-308, -1e308, 1e308, 1.0],
+        [1e100, 1e-100, 1.0, 1e100, 1e-100],
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_values_beyond_any_scale_are_counted_or_drawn(tmp_path, capsys, losses, smooth, linear):
+    folder = write_run(tmp_path / "run", losses)
+    options = ["--smooth", str(smooth), *(["--linear"] if linear else [])]
+    assert main(["plot", "loss", str(folder), "--output", str(tmp_path / "x.png"), *options]) == 0
+    beyond = sum(abs(loss) > 1e100 or (loss < 1e-100 and not linear) for loss in losses)
+    error = capsys.readouterr().err
+    assert error.count("\n") == (1 if beyond else 0)
+    assert not beyond or f"run: {beyond} of 5 points left out" in error
+    figure = draw([folder], smooth=smooth, linear=linear)
+    figure.draw_without_rendering()
+    assert len(figure.axes[0].get_lines()[0].get_xdata()) == 5 - beyond
+
+
+def test_means_whose_sum_overflows(tmp_path):
+    assert plot.running_mean([1e308, 1.5e308], 2) == pytest.approx([1e308, 1.25e308])
+    folder = write_run(tmp_path / "run", [1e308] * 20)
+    found = plot.summary(plot.load_runs([folder])[0], "contrastive")
+    assert (found.first, found.last, found.lowest) == pytest.approx((1e308,) * 3)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"step": 2, "epoch": 1e308, "contrastive": 2.0}', "line 2: no epoch to draw at"),
+        ('{"step": 2, "epoch": -1e308, "contrastive": 2.0}', "line 2: no epoch to draw at"),
+        ('{"step": 2, "epoch": 1e999, "contrastive": 2.0}', "line 2: no epoch to draw at"),
+        (f'{{"step": {"9" * 400}, "epoch": 1, "contrastive": 2.0}}', 'line 2: the number under "step" is too large'),
+        (f'{{"step": {"9" * 5000}, "epoch": 1, "contrastive": 2.0}}', "line 2: "),
+    ],
+)
+def test_steps_and_epochs_that_cannot_be_are_refused(tmp_path, capsys, line, message):
+    folder = write_lines(tmp_path / "run", '{"step": 1, "epoch": 0.1, "contrastive": 3.0}', line)
+    for linear in ([], ["--linear"]):
+        assert main(["plot", "loss", folder, "--output", str(tmp_path / "x.png"), *linear]) == 2
+        printed = capsys.readouterr()
+        assert printed.err.startswith("error: ") and message in printed.err and printed.err.count("\n") == 1
+        assert printed.out == "" and [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_figures_of_any_size_have_a_place_in_the_table(tmp_path, capsys):
+    digits = "9" * 400
+    folder = write_lines(
+        tmp_path / "run",
+        f'{{"step": 1, "epoch": 0.1, "contrastive": 1e308, "document_active": {digits}}}',
+        '{"step": 2, "epoch": 0.2, "contrastive": 1e-308, "document_active": 1e308}',
+        '{"step": 3, "epoch": 0.3, "contrastive": 3.0}',
+    )
+    assert main(["plot", "loss", folder, "--output", str(tmp_path / "x.png")]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["run", "3", "1e+308", "3.000", "1e-308", "1e+308"]
+
+
+def test_texts_that_no_font_or_terminal_has(tmp_path):
+    """A byte that is no UTF-8 in a title and a folder's name, line ends, letters without a shape."""
+    name = os.fsdecode(b"run\xff")
+    write_run(tmp_path / name, [3.0, 2.0])
+    write_run(tmp_path / "second", [3.0, 2.0])
+    options = [name, "second", "--title", os.fsdecode(b"a \xfe title") + "\nof \U0001faae\u4e00\nlines"]
+    status, out, err = command(tmp_path, *options, output=os.fsdecode(b"\xfd.svg"))
+    assert status == 0
+    assert err == ["note: matplotlib's font lacks some letters of the labels or the title: they are boxes"]
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["run?", "second"]
+    assert out.splitlines()[3] == "figure: ?.svg"
+    assert sorted(map(os.fsencode, os.listdir(tmp_path))) == sorted([b"run\xff", b"second", b"\xfd.svg"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_of_many_lines_become_one(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", [3.0, 2.0])
+    second = write_run(tmp_path / "second", [3.0, 2.0])
+    label = "k\n= 1\r\n" * 200
+    options = ["--labels", label, "k\x1b= 2\ud800", "--title", "a\n\n\nb " * 300]
+    assert main(["plot", "loss", str(folder), str(second), *options, "--output", str(tmp_path / "x.png")]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 4 and table[1].startswith("k = 1 k = 1 ") and table[2].startswith("k?= 2? ")
+    runs = plot.load_runs([folder, second], ["k\n= 1 " * 200, "b"])
+    figure = plot.draw([plot.curve(run, "contrastive") for run in runs], "contrastive", title="a\nb " * 300)
+    long, short = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "\n" not in long and len(long) < 110 and short == "b"
+    assert "\n" not in figure.axes[0].get_title() and len(figure.axes[0].get_title()) < 110
+    with pytest.raises(ConfigError, match="two runs are called a b"):
+        plot.load_runs([folder, second], ["a\nb", "a b"])
+
+
+@pytest.mark.parametrize(
+    ("run", "output"),
+    [
+        ("run", "x" * 300 + ".png"),
+        ("run", "x" * 300 + "/loss.png"),
+        ("x" * 300, "loss.png"),
+        ("run", "/proc/loss.png"),  # where even root cannot make a file
+    ],
+)
+def test_places_that_cannot_be_used(tmp_path, monkeypatch, capsys, run, output):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", [3.0, 2.0])
+    assert main(["plot", "loss", run, "--output", output]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ") and printed.err.count("\n") == 1
+    assert printed.out == "" and os.listdir(tmp_path) == ["run"]
+
+
+def test_the_longest_name_a_file_can_have(tmp_path):
+    write_run(tmp_path / "run", [3.0, 2.0])
+    output = tmp_path / ("x" * 251 + ".png")
+    assert main(["plot", "loss", str(tmp_path / "run"), "--output", str(output)]) == 0
+    assert output.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_needs_no_torch():
+    code = "import sys, pyserini_rescale.cli.plot; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0

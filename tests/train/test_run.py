@@ -17,7 +17,7 @@ def test_a_dense_run_is_stopped_with_the_reason(config, tmp_path):
     done = launch(["--config", config(max_steps=8, monitors=DENSE)], check=False)
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: training collapsed and was stopped: dense vectors")
+    assert last.startswith("error: training collapsed: dense vectors")
     assert "Traceback" not in done.stderr
     assert len(read_log(tmp_path / "run" / "log.jsonl")) == 2
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "collapsed"
