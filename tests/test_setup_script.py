@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HERE = "%d.%d" % sys.version_info[:2]
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def setup(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,7 @@ def reference(model: Path, text: str) -> dict[str, int]:
         logits = network(**inputs).logits[0]  # (L, V)
     weights = torch.log1p(torch.relu(logits)).amax(dim=0)
     impacts = [round(float(weight) * 256 / 5) for weight in weights]
-    return {token: impact for token, impact in zip(tokenizer.convert_ids_to_tokens(range(len(impacts))), impacts) if impact}
+    return {token: impact for token, impact in zip(tokenizer.convert_ids_to_tokens(range(len(impacts))), impacts, strict=True) if impact}
 
 
 def dot(query: dict[str, int], document: dict[str, int]) -> int:

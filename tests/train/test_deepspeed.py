@@ -6,20 +6,35 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.train.conftest import launch, save_triples
+from pyserini_rescale.train.config import DEEPSPEED_FILE, TrainConfig, resolve
+from pyserini_rescale.train.folder import deciding
+from pyserini_rescale.yaml_files import read_yaml
+from tests.train.conftest import launch, save_backbone, save_triples
 
 pytestmark = pytest.mark.slow
 
 
-def test_shipped_recipe_runs_in_zero_1_with_float32_masters(tmp_path, backbone):
-    """Of table2:bert.k1 only batch, world size and device are overridden; backbone and data are local ones."""
+def test_shipped_recipe_runs_in_zero_1_with_float32_masters(tmp_path):
+    """Of table2:bert.k1 only batch, world size and device are overridden; backbone, data and output are local ones."""
+    backbone = save_backbone(tmp_path / "backbone", max_position_embeddings=256)
     triples = save_triples(tmp_path / "triples.jsonl", rows=40)
-    # The small backbone has 32 positions where the recipe asks for 256: its lengths come with it.
-    local = ["--backbone", backbone, "--triples", triples, "--output", tmp_path / "run", "--set", "text.query_length=32",
-             "--set", "text.document_length=32"]  # fmt: skip
-    overrides = ["--set", "batch.per_device=4", "--set", "batch.world_size=2", "--set", "compute.device=cpu"]
-    arguments = ["--config", "table2:bert.k1", *local, *overrides, "--set", "checkpoints.every=5"]
-    launch(arguments, 2, {"facts": str(tmp_path / "facts.json")})
+    arguments = [
+        "--config",
+        "table2:bert.k1",
+        "--backbone",
+        backbone,
+        "--triples",
+        triples,
+        "--output",
+        tmp_path / "run",
+    ]
+    overrides = ["batch.per_device=4", "batch.world_size=2", "compute.device=cpu"]
+    launch([*arguments, "--set", *overrides], 2, {"facts": str(tmp_path / "facts.json")})
+    written = resolve("table2:bert.k1", [*overrides, f"backbone.name={backbone}", f"data.files=['{triples}']"])
+    stored = TrainConfig.model_validate(read_yaml(tmp_path / "run" / "config.yaml"))
+    assert deciding(stored) == deciding(written)
+    assert stored.text.document_length == 256 and stored.compute.deepspeed == DEEPSPEED_FILE
+
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["engine"] == "DeepSpeedEngine"
     assert facts["stage"] == 1
