@@ -8,13 +8,20 @@ return the same integers, with two exceptions: impacts of zero are left out, and
 How texts become impacts is the checkpoint's ``Policy``. A length that somebody typed wins over it; a default that
 nobody typed does not: callers mark those ``UntypedInt`` (and an untyped device ``UntypedStr``).
 
+The head's matrix product, most of the work on a small model, can be made in bfloat16 (``head="bf16"``, or the
+environment variable PYSERINI_RESCALE_HEAD for those who type a command of Pyserini's): faster where the processor has
+instructions for it, and then impacts differ by a few units.
+
 Importing this module imports pyserini, which starts a JVM.
 
 Letters: B texts, L positions, V vocabulary.
 """
 
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +40,15 @@ from pyserini_rescale.model.tokenizer import load_tokenizer
 # is fastest when it has much to do.
 _TOKENS_CPU = 4096
 _TOKENS_DEVICE = 2**16
+
+# Kinds of device for which the next texts are tokenized while the model computes. Not a CPU: there both want the same
+# cores, and tokenizing is 2 % of the work of a BERT of 2 layers x 128, less of any larger model.
+_OVERLAPPED = ("cuda", "mps")
+_BATCHES_AT_ONCE = 4
+"""How many batches are tokenized, and sorted by length, at once where tokenizing overlaps with the model."""
+
+HEAD_SWITCH = "PYSERINI_RESCALE_HEAD"
+_HEADS = ("fp32", "bf16", "bf16-anyway")
 
 
 def choose_device(name: str) -> torch.device:
@@ -61,6 +77,41 @@ def choose_device(name: str) -> torch.device:
     raise ConfigError(f"device {name!r} is not available: {missing}; use cpu")
 
 
+def has_bf16(device: torch.device, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether ``device`` multiplies bfloat16 in hardware; for a CPU as Linux tells it, elsewhere False."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0) or torch.version.hip is not None
+    if device.type != "cpu":
+        return True
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    flags = {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}
+    return not flags.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})  # the last is ARM's
+
+
+def choose_head(asked: str | None, device: torch.device) -> torch.dtype | None:
+    """Return the type of the head's product, None for the model's own, from fp32, bf16 or bf16-anyway.
+
+    asked: None takes what the environment variable PYSERINI_RESCALE_HEAD says, fp32 where it says nothing.
+
+    Raises ConfigError for any other value, and for bf16 where it is emulated, which is slower than float32.
+    """
+    name = f"head {asked!r}"
+    if asked is None:
+        asked = os.environ.get(HEAD_SWITCH) or "fp32"
+        name = f"{HEAD_SWITCH}={asked}"
+    if asked not in _HEADS:
+        raise ConfigError(f"{name} is not known: use {', '.join(_HEADS[:-1])} or {_HEADS[-1]}")
+    if asked == "bf16" and not has_bf16(device):
+        raise ConfigError(
+            f"{name}: no bf16 instructions are found on {device}, where it would be emulated and slower than fp32; "
+            "leave it out, or use bf16-anyway"
+        )
+    return None if asked == "fp32" else torch.bfloat16
+
+
 class _SpladeEncoder:
     """What documents and queries share: the model, its terms, and token ids to impacts.
 
@@ -68,8 +119,16 @@ class _SpladeEncoder:
     ``policy``, ``terms`` (V), ``empty_count`` (texts so far whose vector had no term left).
     """
 
-    def _load(self, name: str, tokenizer_name: str | None, device: str, trust_remote_code: bool = False) -> None:
+    def _load(
+        self,
+        name: str,
+        tokenizer_name: str | None,
+        device: str,
+        trust_remote_code: bool = False,
+        head: str | None = None,
+    ) -> None:
         chosen = choose_device(device)
+        product = choose_head(head, chosen)
         self.name, _ = split_name(str(name))
         self.model = load_masked_lm(self.name, trust_remote_code=trust_remote_code).to(chosen)
         self.tokenizer = load_tokenizer(tokenizer_name or self.name, trust_remote_code)
@@ -77,6 +136,7 @@ class _SpladeEncoder:
         self.policy = stored_policy(self.model) or Policy()
         self.empty_count = 0
         self._head = find_head(self.model)
+        self._weight = None if product is None else self._head.weight.detach().to(product)
         self._limit = position_limit(self.model)
         size = self._head.weight.shape[0]
         self.terms = index_terms(self.tokenizer, size)
@@ -122,7 +182,8 @@ class _SpladeEncoder:
                 f"the tokenizer gives ids beyond the {len(self.terms)} entries of {self.name}'s vocabulary"
             )
         ids, mask = pad(sequences, self._filler)
-        vectors = splade_vectors(self.model, self._head, ids.to(self.device), mask.to(self.device)).cpu().numpy()
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        vectors = splade_vectors(self.model, self._head, ids, mask, self._weight).cpu().numpy()
         if not self.policy.special_tokens:
             vectors[:, self._special] = 0.0
         pairs = sparse_impacts(vectors, self.policy.weight_range, self.policy.quant_range)
@@ -135,9 +196,10 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
 
     model_name: folder or Hub id of any masked language model, with or without ``splade-rescaled:`` in front.
     tokenizer_name: where to load the tokenizer from, the model by default. prefix: put before every text, as in
-    Pyserini. batch_size: texts in one forward pass at most; short texts of one ``encode`` call share passes.
+    Pyserini. batch_size: texts in one forward pass at most; short texts of one ``encode`` call share passes. head: see
+    ``choose_head``.
 
-    Raises ModelError and ConfigError (unknown or missing device).
+    Raises ModelError and ConfigError (unknown or missing device, a head that cannot be used).
     """
 
     def __init__(
@@ -148,10 +210,11 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         prefix: str | None = None,
         batch_size: int = 64,
         trust_remote_code: bool = False,
+        head: str | None = None,
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch size {batch_size!r} cannot be used: it is a whole number above 0")
-        self._load(model_name, tokenizer_name, device, trust_remote_code)
+        self._load(model_name, tokenizer_name, device, trust_remote_code, head)
         self.prefix = prefix
         self.batch_size = batch_size
 
@@ -179,22 +242,45 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         precision = self._precision(fp16)
         inputs = _join_fields([texts] if isinstance(texts, str) else texts, titles, self.prefix, add_sep)
         length = self._length(max_length, self.policy.document_length, pairs=add_sep and titles is not None)
-        sequences = self._sequences(inputs, length)
+        result: list[dict[str, int]] = []
+        with precision, contextlib.closing(self._tokenized(inputs, length)) as parts:
+            for sequences in parts:
+                result += self._encode_sequences(sequences)
+        return result
+
+    def _encode_sequences(self, sequences: list[list[int]]) -> list[dict[str, int]]:
+        """Return term -> impact for each sequence of token ids, in order, in passes over texts of similar length."""
         result: list[dict[str, int]] = [{} for _ in sequences]
         filled = [number for number, sequence in enumerate(sequences) if len(sequence)]
         self.empty_count += len(sequences) - len(filled)
         most_tokens = _TOKENS_CPU if self.device == "cpu" else _TOKENS_DEVICE
-        with precision:
-            for batch in micro_batches([len(sequences[number]) for number in filled], self.batch_size, most_tokens):
-                numbers = [filled[index] for index in batch]
-                found = self._impacts([sequences[number] for number in numbers])
-                for number, impacts in zip(numbers, found, strict=True):
-                    result[number] = impacts
+        for batch in micro_batches([len(sequences[number]) for number in filled], self.batch_size, most_tokens):
+            numbers = [filled[index] for index in batch]
+            found = self._impacts([sequences[number] for number in numbers])
+            for number, impacts in zip(numbers, found, strict=True):
+                result[number] = impacts
         return result
+
+    def _tokenized(self, inputs: list[str | tuple[str, str]], length: int) -> Iterator[list[list[int]]]:
+        """Yield the token ids of all inputs, in order: at once, or for many texts and ``_OVERLAPPED`` devices in parts,
+        of which a thread makes the next one while the caller is busy with this one."""
+        size = _BATCHES_AT_ONCE * self.batch_size
+        if len(inputs) <= size or torch.device(self.device).type not in _OVERLAPPED:
+            yield self._sequences(inputs, length)
+            return
+        with ThreadPoolExecutor(1, "tokenizer") as worker:
+            following = worker.submit(self._sequences, inputs[:size], length)
+            for start in range(size, len(inputs), size):
+                current = following.result()
+                following = worker.submit(self._sequences, inputs[start : start + size], length)
+                yield current
+            yield following.result()
 
     def _precision(self, fp16: bool) -> contextlib.AbstractContextManager:
         if not fp16:
             return contextlib.nullcontext()
+        if self._weight is not None:
+            raise ConfigError("fp16 and a bf16 head are two types for one product: leave one of them out")
         if not self.device.startswith("cuda"):
             raise ConfigError(
                 f"fp16 needs a CUDA device, and the device is {self.device}: half precision is slower there"
@@ -243,12 +329,20 @@ def _join_fields(
 class SpladeRescaledQueryEncoder(_SpladeEncoder, QueryEncoder):
     """Queries to impacts; what ``--encoder MODEL`` becomes in ``pyserini.search.lucene --impact``.
 
-    Raises ModelError and ConfigError (unknown or missing device).
+    head: see ``choose_head``.
+
+    Raises ModelError and ConfigError (unknown or missing device, a head that cannot be used).
     """
 
-    def __init__(self, model_name_or_path: str, tokenizer_name: str | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        model_name_or_path: str,
+        tokenizer_name: str | None = None,
+        device: str = "cpu",
+        head: str | None = None,
+    ) -> None:
         super().__init__()
-        self._load(model_name_or_path, tokenizer_name, device)
+        self._load(model_name_or_path, tokenizer_name, device, head=head)
         self.has_model = True
 
     def encode(self, text: str, max_length: int = UntypedInt(256), **kwargs: Any) -> dict[str, int]:

@@ -187,11 +187,18 @@ def _max_padded(
 
 @torch.inference_mode()
 def splade_vectors(
-    model: PreTrainedModel, head: Head, input_ids: torch.Tensor, attention_mask: torch.Tensor
+    model: PreTrainedModel,
+    head: Head,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the vectors (B, V), float32, of ids (B, L) with a mask (B, L); equal to ``plain_pool`` of the logits."""
+    """Return the vectors (B, V), float32, of ids (B, L) with a mask (B, L); equal to ``plain_pool`` of the logits.
+
+    weight: the head's in the type to multiply in (bfloat16, say), which rounds the logits to it; by default its own.
+    """
     hidden = projection_input(model, head, input_ids, attention_mask)
-    return max_logits(hidden, attention_mask, head.weight, head.bias).relu_().log1p_()
+    return max_logits(hidden, attention_mask, head.weight if weight is None else weight, head.bias).relu_().log1p_()
 
 
 def micro_batches(lengths: Sequence[int], most_texts: int, most_tokens: int) -> Iterator[list[int]]:

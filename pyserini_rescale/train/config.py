@@ -157,7 +157,8 @@ class ComputeConfig(_Section):
 
     Under DeepSpeed bf16 means bf16 parameters with float32 master weights; without it, float32 parameters and autocast.
     fused_head: never hold the logits (model/fused.py); false takes the plain form. gradient_checkpointing: recompute
-    activations in the backward pass. workers: data-loading processes.
+    activations in the backward pass. workers: data-loading processes. threads: of PyTorch on a CPU, null for its own
+    choice; with another number, sums are rounded otherwise and a run ends with slightly other weights.
     """
 
     device: Literal["cuda", "cpu"]
@@ -166,6 +167,7 @@ class ComputeConfig(_Section):
     fused_head: bool = True
     gradient_checkpointing: bool = False
     workers: Count = 0
+    threads: Positive | None = None
 
 
 class CollapseConfig(_Section):

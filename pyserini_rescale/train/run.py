@@ -73,6 +73,8 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
     with locked(folder) if main else contextlib.nullcontext():
         if main:
             check_folder(config, folder, resume)
+            for draft in folder.glob(f".{MODEL}.*.draft"):  # of a process that was killed while it exported
+                shutil.rmtree(draft, ignore_errors=True)
         if resume and is_finished(folder):
             say(f"{folder} is finished: {folder / MODEL}")
             return folder / MODEL
@@ -244,6 +246,8 @@ def _prepare_libraries(config: TrainConfig) -> None:
         os.environ.setdefault(
             "DS_ACCELERATOR", "cpu"
         )  # accelerate imports DeepSpeed, which warns where it has to guess
+    if config.compute.threads is not None:
+        torch.set_num_threads(config.compute.threads)
     if config.compute.deepspeed is not None:
         launch.stand_alone()
         if config.compute.device == "cpu":

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -254,7 +255,7 @@ def test_a_tokenizer_of_another_model_is_refused(encoder, bert, tmp_path):
         one.encode(["word150"])
 
 
-# ---- Weights, devices, loading ---------------------------------------------------------------------------------------
+# ---- Weights, devices -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
@@ -301,6 +302,130 @@ def test_half_precision_is_refused_without_cuda(encoder, bert):
     one = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu")
     with pytest.raises(ConfigError, match="fp16 needs a CUDA device"):
         one.encode(["heat"], fp16=True)
+
+
+# ---- Tokenizing beside the model -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def overlapped(encoder, monkeypatch):
+    """Tokenize in a thread on a CPU too, two texts at a time with a batch size of 1; gives the texts of each part."""
+    monkeypatch.setattr(encoder, "_OVERLAPPED", ("cpu",))
+    monkeypatch.setattr(encoder, "_BATCHES_AT_ONCE", 2)
+    parts = []
+    tokenize = encoder.SpladeRescaledDocumentEncoder._sequences
+
+    def watched(self, inputs, length):
+        parts.append((threading.current_thread() is threading.main_thread(), len(inputs)))
+        return tokenize(self, inputs, length)
+
+    monkeypatch.setattr(encoder.SpladeRescaledDocumentEncoder, "_sequences", watched)
+    return parts
+
+
+@pytest.mark.parametrize("add_sep", [False, True])
+def test_tokenizing_in_a_thread_gives_the_same(encoder, bert, overlapped, add_sep):
+    one = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", batch_size=1)
+    texts = [" ".join(TEXTS[number % 4].split()[: 1 + number % 7]) for number in range(7)]
+    titles = ["wind" if number % 3 else "" for number in range(7)]
+    found = one.encode(texts, titles=titles, add_sep=add_sep)
+    assert overlapped == [(False, 2), (False, 2), (False, 2), (False, 1)]
+    assert found == [
+        one.encode([text], titles=[title], add_sep=add_sep)[0] for text, title in zip(texts, titles, strict=True)
+    ]
+    assert set(overlapped[4:]) == {(True, 1)}  # not for a handful of texts
+    overlapped.clear()
+    assert one.encode(texts[:2]) == [one.encode([text])[0] for text in texts[:2]] and one.encode([]) == []
+    assert all(main for main, _ in overlapped)
+
+
+def test_a_cpu_does_not_tokenize_in_a_thread(encoder, bert, overlapped, monkeypatch):
+    monkeypatch.setattr(encoder, "_OVERLAPPED", ("cuda", "mps"))
+    encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", batch_size=1).encode(TEXTS)
+    assert overlapped == [(True, 4)]
+
+
+def test_errors_of_either_thread_reach_the_caller(encoder, bert, overlapped, monkeypatch):
+    one = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", batch_size=1)
+    threads = threading.active_count()
+    tokenize = one._token_ids
+    monkeypatch.setattr(one, "_token_ids", lambda texts, *rest: 1 / 0 if "bad" in texts else tokenize(texts, *rest))
+    for place in range(5):
+        texts = ["heat"] * 5
+        texts[place] = "bad"
+        with pytest.raises(ZeroDivisionError):
+            one.encode(texts)
+    monkeypatch.undo()
+    monkeypatch.setattr(encoder, "_OVERLAPPED", ("cpu",))
+    with torch.no_grad():
+        one.model.get_output_embeddings().bias[7] = torch.nan
+    with pytest.raises(ModelError, match="NaN, infinite or negative"):
+        one.encode(["heat"] * 9)
+    assert threading.active_count() == threads
+
+
+# ---- A head in bfloat16 ----------------------------------------------------------------------------------------------
+
+
+def test_a_bf16_head_is_close_and_off_by_default(encoder, bert, monkeypatch):
+    monkeypatch.delenv(encoder.HEAD_SWITCH, raising=False)
+    plain = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu")
+    want = plain.encode(TEXTS)
+    rounded = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", head="bf16-anyway")
+    assert rounded.model.dtype == torch.float32  # the head's product alone
+    found = rounded.encode(TEXTS)
+    assert want != found
+    for one, other in zip(want, found, strict=True):
+        assert all(abs(one.get(term, 0) - other.get(term, 0)) <= 2 for term in {*one, *other})
+    query = encoder.SpladeRescaledQueryEncoder(bert, head="bf16-anyway")
+    assert query.encode(TEXTS[2]) == rounded.encode(TEXTS[2:3])[0]
+    with pytest.raises(ConfigError, match="fp16 and a bf16 head"):
+        monkeypatch.setattr(rounded, "device", "cuda:0")
+        rounded.encode(TEXTS, fp16=True)
+
+
+def test_the_environment_switches_the_head_and_a_keyword_wins(encoder, bert, monkeypatch):
+    for value, kind in (("bf16-anyway", torch.bfloat16), ("fp32", None), ("", None)):
+        monkeypatch.setenv(encoder.HEAD_SWITCH, value)
+        assert encoder.choose_head(None, torch.device("cpu")) == kind
+    monkeypatch.setenv(encoder.HEAD_SWITCH, "bf16-anyway")
+    plain = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", head="fp32").encode(TEXTS)
+    assert plain != encoder.SpladeRescaledDocumentEncoder(bert, device="cpu").encode(TEXTS)
+    monkeypatch.setenv(encoder.HEAD_SWITCH, "bfloat16")
+    with pytest.raises(ConfigError, match="PYSERINI_RESCALE_HEAD=bfloat16 is not known: use fp32, bf16 or bf16-anyway"):
+        encoder.SpladeRescaledQueryEncoder(bert)
+    with pytest.raises(ConfigError, match="head 'int8' is not known"):
+        encoder.SpladeRescaledQueryEncoder(bert, head="int8")
+
+
+def test_a_bf16_head_is_refused_where_it_is_emulated(encoder, bert, monkeypatch):
+    monkeypatch.setattr(encoder, "has_bf16", lambda device: False)
+    with pytest.raises(ConfigError, match="head 'bf16': no bf16 instructions are found on cpu"):
+        encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", head="bf16")
+    monkeypatch.setenv(encoder.HEAD_SWITCH, "bf16")
+    with pytest.raises(ConfigError, match="PYSERINI_RESCALE_HEAD=bf16: no bf16 .* or use bf16-anyway"):
+        encoder.SpladeRescaledQueryEncoder(bert)
+    monkeypatch.setattr(encoder, "has_bf16", lambda device: True)
+    assert encoder.choose_head(None, torch.device("cpu")) == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("line", "has"),
+    [
+        ("flags\t\t: fpu avx2 fma", False),
+        ("flags\t\t: avx512f avx512_bf16", True),
+        ("flags\t\t: amx_tile amx_bf16", True),
+        ("Features\t: asimd i8mm bf16", True),
+        ("model name\t: bf16", False),
+    ],
+)
+def test_bf16_instructions_are_read_from_cpuinfo(encoder, tmp_path, line, has):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
+    assert encoder.has_bf16(torch.device("cpu"), tmp_path / "cpuinfo") is has
+    assert encoder.has_bf16(torch.device("cpu"), tmp_path / "absent") is False
+
+
+# ---- Loading ---------------------------------------------------------------------------------------------------------
 
 
 def test_models_and_tokenizers_that_are_missing(encoder, bert, tmp_path):

@@ -1,8 +1,9 @@
 """``python -m tests.train.driver ORDERS ARGUMENTS``: ``pyserini_rescale train ARGUMENTS``, watched or killed as ordered.
 
 ORDERS is a JSON object: kill_at (SIGKILL to this process in the first micro-batch after so many steps), kill_in_checkpoint
-(SIGKILL when the checkpoint of this step is written and not yet renamed), rank (of the process to kill, 0), gradients (a
-folder for the gradients of the first step, by rank), facts (a file for what the engine is).
+(SIGKILL when the checkpoint of this step is written and not yet renamed), kill_in_save ("start" or "export": SIGKILL when
+the draft of that folder is written and not yet renamed), rank (of the process to kill, 0), gradients (a folder for the
+gradients of the first step, by rank), facts (a file for what the engine is).
 """
 
 import json
@@ -16,7 +17,8 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from pyserini_rescale.cli import main
-from pyserini_rescale.train import checkpoints, trainer
+from pyserini_rescale.model import head
+from pyserini_rescale.train import checkpoints, export, prepare, trainer
 
 orders = json.loads(sys.argv[1])
 rank = int(os.environ.get("RANK", "0"))
@@ -86,4 +88,14 @@ def publish(unfinished, folder):
 
 
 checkpoints.publish = publish
+
+
+def deadly(*arguments, **options):
+    """Save a model, as far as its draft: killed where the draft would be read back and renamed."""
+    head._compare_reload = lambda *_: kill()
+    head.save_model(*arguments, **options)
+
+
+if "kill_in_save" in orders:
+    {"start": prepare, "export": export}[orders["kill_in_save"]].save_model = deadly
 sys.exit(main(["train", *sys.argv[2:]]))

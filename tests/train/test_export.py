@@ -4,72 +4,88 @@ import json
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from pyserini_rescale.errors import ConfigError, ModelError
 from pyserini_rescale.model.head import find_head, load_masked_lm, stored_policy
-from pyserini_rescale.model.splade import pad, plain_pool
+from pyserini_rescale.model.splade import pad, plain_pool, splade_vectors
 from pyserini_rescale.train.config import resolve
 from pyserini_rescale.train.export import export
 from pyserini_rescale.train.prepare import calibration_texts, prepare
+from tests.model.builders import build
 from tests.train.conftest import FILLERS, launch, save_backbone
 
 TEXTS = ["The wind tunnel", "heat FLOW of a shock wave", "sparse retrieval sparse retrieval lift", "drag"]
-BPE_WORDS = ["The", "the", "wind", "tunnel", "WIND"]
 
 
 def vectors_of(folder, texts, length):
     """Return the vectors of texts by plain transformers (N, V)."""
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
-
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     ids, mask = pad(tokenizer(texts, truncation=True, max_length=length)["input_ids"], tokenizer.pad_token_id)
     with torch.inference_mode():
         return plain_pool(model(input_ids=ids, attention_mask=mask).logits, mask)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model_type", "scope", "lowercase"),
-    [("bert", "shared", True), ("roberta", "balanced", True), ("modernbert", "untied", True)],
-)
-def test_export_is_read_alike_by_all(config, tmp_path, pyserini_encode, model_type, scope, lowercase):
-    """Our encoder, plain transformers and SparseEncoder, with a cased tokenizer that the text policy lower-cases."""
+def assert_read_alike(folder, texts):
+    """Our encoder, plain transformers and SparseEncoder give texts the same vectors (N, V), which are returned."""
     from sentence_transformers import SparseEncoder
 
     from pyserini_rescale.encode.encoder import SpladeRescaledDocumentEncoder
 
+    plain = vectors_of(folder, texts, 12)
+    assert (plain > 0).any(dim=1).all()
+    ours = SpladeRescaledDocumentEncoder(str(folder), device="cpu")
+    tokens = ours.tokenizer(texts, truncation=True, max_length=12)["input_ids"]
+    exact = splade_vectors(ours.model, find_head(ours.model), *pad(tokens, ours.tokenizer.pad_token_id))
+    torch.testing.assert_close(plain, exact, rtol=1e-5, atol=1e-5)
+    impacts = [{term: round(256 / 5 * weight) for term, weight in enumerate(row) if weight} for row in plain.tolist()]
+    expected = [{ours.terms[term]: impact for term, impact in row.items() if impact} for row in impacts]
+    assert all(expected) and ours.encode(texts) == expected
+    sparse = SparseEncoder(str(folder), device="cpu", local_files_only=True)
+    assert sparse.max_seq_length == 12
+    theirs = sparse.encode_document(texts, convert_to_sparse_tensor=False)
+    torch.testing.assert_close(theirs.cpu(), plain, rtol=1e-5, atol=1e-5)
+    return plain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model_type", "scope"),
+    [
+        ("bert", "shared"),
+        ("bert", "untied"),
+        ("albert", "shared"),
+        ("distilbert", "balanced"),
+        ("roberta", "balanced"),
+        ("modernbert", "untied"),
+    ],
+)
+def test_export_is_read_alike_by_all(config, tmp_path, pyserini_encode, model_type, scope):
+    """With a cased tokenizer that the text policy lower-cases, and weights that moved far from where they started."""
     backbone = save_backbone(tmp_path / "cased", model_type, lower=False)
     path = config(
-        backbone={"name": backbone}, rescale={"factor": 2, "scope": scope}, max_steps=3,
-        text={"query_length": 8, "document_length": 12, "lowercase": lowercase},
+        backbone={"name": backbone}, rescale={"factor": 2, "scope": scope}, max_steps=8,
+        text={"query_length": 8, "document_length": 12, "lowercase": True}, optimizer={"learning_rate": 1e-2},
+        monitors={"every": 2, "tensorboard": False, "collapse": {"action": "warn"}},
     )  # fmt: skip
     launch(["--config", path])
     folder = tmp_path / "run" / "model"
     policy = stored_policy(load_masked_lm(str(folder)))
     assert (policy.k, policy.scope, policy.query_length, policy.document_length) == (2, scope, 8, 12)
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        tied = find_head(load_masked_lm(str(folder))).tied
-        assert tied == (scope != "untied")
-        sizes = [weights.get_slice(name).get_shape() for name in weights.keys()]
-        assert sizes.count(list(find_head(load_masked_lm(str(folder))).weight.shape)) == (1 if tied else 2)
-        assert all(weights.get_tensor(name).dtype == torch.float32 for name in weights.keys())
-    ours = SpladeRescaledDocumentEncoder(str(folder), device="cpu")
-    ours_vectors = torch.zeros(len(TEXTS), ours.vocabulary_size)
-    head = find_head(ours.model)
-    from pyserini_rescale.model.splade import splade_vectors
-
-    tokens = ours.tokenizer(TEXTS, truncation=True, max_length=12)["input_ids"]
-    ours_vectors = splade_vectors(ours.model, head, *pad(tokens, ours.tokenizer.pad_token_id))
-    plain = vectors_of(folder, TEXTS, 12)
-    sparse = SparseEncoder(str(folder), device="cpu", local_files_only=True)
-    assert sparse.max_seq_length == 12
-    theirs = sparse.encode_document(TEXTS, convert_to_sparse_tensor=False)
-    torch.testing.assert_close(plain, ours_vectors, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(theirs.cpu(), plain, rtol=1e-5, atol=1e-5)
+    head = find_head(load_masked_lm(str(folder)))
+    assert head.tied == (scope != "untied")
+    trained, started = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "run" / "start"))
+    assert set(trained) == set(started)
+    assert all(weight.dtype == torch.float32 for weight in trained.values())
+    shapes = [weight.shape for weight in trained.values()]
+    assert shapes.count(head.weight.shape) == (1 if head.tied else 2)
+    assert max((trained[name] - started[name]).abs().max() for name in trained) > 1e-3
+    assert (head.weight - find_head(load_masked_lm(str(tmp_path / "run" / "start"))).weight).abs().max() > 1e-3
+    plain = assert_read_alike(folder, TEXTS)
     lowered = vectors_of(folder, [text.lower() for text in TEXTS], 12)
     torch.testing.assert_close(plain, lowered, rtol=0, atol=0)
-    assert plain.count_nonzero() > 0
+    assert (plain - vectors_of(tmp_path / "run" / "start", TEXTS, 12)).abs().max() > 1e-3
     card = (folder / "README.md").read_text()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["state"] == "finished"
@@ -77,14 +93,12 @@ def test_export_is_read_alike_by_all(config, tmp_path, pyserini_encode, model_ty
     assert "k = 2" in card and "retrieval was not measured" in card
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "modernbert"])
-def test_prefix_space_of_byte_level_tokenizers_survives_in_the_folder(tmp_path, config, triples, model_type):
+def save_byte_level(folder, model_type):
+    """Save a random model and a byte-level tokenizer without a prefix space: one token a letter."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
-    from tests.model.builders import build
-
-    build(model_type).save_pretrained(tmp_path / "backbone")
+    build(model_type).save_pretrained(folder)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())[:90]
     vocabulary = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters])}
     vocabulary |= {"Ġ": len(vocabulary)}
@@ -100,15 +114,32 @@ def test_prefix_space_of_byte_level_tokenizers_survives_in_the_folder(tmp_path, 
         "sep_token": "</s>",
         "mask_token": "<mask>",
     }
-    PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(tmp_path / "backbone")
-    path = config(
-        backbone={"name": str(tmp_path / "backbone")}, rescale={"factor": None, "scope": None},
-        text={"query_length": 8, "document_length": 12, "lowercase": True, "prefix_space": True},
-    )  # fmt: skip
+    PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
+
+
+PREFIXED = {"query_length": 8, "document_length": 12, "lowercase": True, "prefix_space": True}
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "modernbert"])
+def test_prefix_space_of_byte_level_tokenizers_survives_in_the_folder(tmp_path, config, triples, model_type):
+    save_byte_level(tmp_path / "backbone", model_type)
+    path = config(backbone={"name": str(tmp_path / "backbone")}, rescale={"factor": None, "scope": None}, text=PREFIXED)
     prepare(resolve(str(path)), [], tmp_path / "start")
     before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("backbone", "start"))
     assert after("BC")["input_ids"] == before(" bc")["input_ids"] != before("BC")["input_ids"]
     assert after.model_max_length == 12
+
+
+@pytest.mark.slow
+def test_prefix_space_of_a_trained_model(tmp_path, config, pyserini_encode):
+    save_byte_level(tmp_path / "backbone", "roberta")
+    path = config(backbone={"name": str(tmp_path / "backbone")}, text=PREFIXED, max_steps=2)
+    launch(["--config", path, "--on-collapse", "warn"])
+    folder = tmp_path / "run" / "model"
+    before, after = (AutoTokenizer.from_pretrained(name) for name in (tmp_path / "backbone", folder))
+    assert after("BC")["input_ids"] == before(" bc")["input_ids"] != before("BC")["input_ids"]
+    found = assert_read_alike(folder, ["BC", "a wind", "Tunnel"])
+    torch.testing.assert_close(found[0], vectors_of(folder, ["bc"], 12)[0], rtol=1e-6, atol=1e-6)
 
 
 def test_prepare_inflates_an_untied_decoder_only(tmp_path, config, backbone):

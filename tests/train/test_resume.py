@@ -1,11 +1,13 @@
 """Runs killed by SIGKILL and resumed, against undisturbed ones: weights, log, order of data."""
 
+import copy
 import json
+import signal
 
 import pytest
 from safetensors.torch import load_file
 
-from tests.train.conftest import launch
+from tests.train.conftest import launch, save_backbone
 
 pytestmark = pytest.mark.slow
 
@@ -23,52 +25,80 @@ def log(folder):
     return [{key: value for key, value in line.items() if key != "steps_per_second"} for line in lines]
 
 
+FAMILY = "modernbert"
 SETTINGS = {
     "plain": {},
-    "accumulated": {"batch": {"per_device": 2, "world_size": 1, "accumulation": 2}},
-    "autocast": {"compute": {"device": "cpu", "precision": "bf16", "deepspeed": None}},
-    "deepspeed": {"compute": {"device": "cpu", "precision": "bf16", "deepspeed": "zero1.yaml"}},
+    # 48 rows are two global batches of 20, and 8 rows, one batch of 5 for one process and 3 rows for the other, are over.
+    "uneven": {"batch": {"per_device": 5, "accumulation": 2}},
+    "autocast": {"compute": {"precision": "bf16"}},
+    "deepspeed": {"compute": {"precision": "bf16", "deepspeed": "zero1.yaml"}},
+    FAMILY: {"rescale": {"scope": "untied"}, "compute": {"gradient_checkpointing": True, "workers": 1}},
 }
 
 
 @pytest.mark.parametrize(
-    ("setting", "processes"),
-    [("plain", 1), ("plain", 2), ("accumulated", 1), ("autocast", 1), ("deepspeed", 1), ("deepspeed", 2)],
+    ("setting", "processes", "again"),
+    [
+        ("plain", 1, []),
+        ("plain", 2, None),
+        ("uneven", 2, None),
+        ("autocast", 1, None),
+        ("deepspeed", 1, None),
+        ("deepspeed", 2, None),
+        (FAMILY, 1, ["--resume"]),
+    ],
 )
-def test_killed_and_resumed_run_ends_with_the_same_weights(config, tmp_path, setting, processes):
-    sections = json.loads(json.dumps(SETTINGS[setting]))
-    sections["batch"] = {"per_device": 4, **sections.get("batch", {}), "world_size": processes}
-    # 48 rows: 12 or 6 batches, so that 14 steps are several passes over the data, each in another order.
-    undisturbed = config("undisturbed", max_steps=14, epochs=5, **sections)
+def test_killed_and_resumed_run_ends_with_the_same_weights(config, tmp_path, setting, processes, again):
+    """again: how the run is started after a kill while start/ was saved; None: it begins without that."""
+    sections = copy.deepcopy(SETTINGS[setting])
+    sections["batch"] = {**sections.get("batch", {}), "world_size": processes}
+    if setting == FAMILY:  # whose published models have no dropout: nothing would be drawn
+        some = dict.fromkeys(("attention_dropout", "mlp_dropout", "embedding_dropout"), 0.1)
+        sections["backbone"] = {"name": save_backbone(tmp_path / FAMILY, FAMILY, **some)}
+    # 48 rows: 12, 6 or 2 global batches, so that 14 steps are several passes over the data, each in another order.
+    undisturbed = config("undisturbed", max_steps=14, epochs=7, **sections)
     launch(["--config", undisturbed], processes)
-    killed = config("killed", max_steps=14, epochs=5, **sections)
+    killed = config("killed", max_steps=14, epochs=7, **sections)
+    if again is not None:
+        assert_killed(launch(["--config", killed], processes, {"kill_in_save": "start"}, check=False))
+        assert drafts(tmp_path / "killed") == {"start"}
+        assert not list(tmp_path.glob("killed/start*")) and not (tmp_path / "killed" / "config.yaml").exists()
     # In the middle of a pass, between two checkpoints and two log lines; then while a checkpoint is being written.
-    done = launch(["--config", killed], processes, {"kill_at": 8, "rank": processes - 1}, check=False)
-    assert done.returncode != 0
+    orders = {"kill_at": 8, "rank": processes - 1}
+    assert_killed(launch(["--config", killed, *(again or [])], processes, orders, check=False), processes)
     assert sorted(path.name for path in (tmp_path / "killed").glob("checkpoint-*")) == ["checkpoint-3", "checkpoint-6"]
     done = launch(["--config", killed, "--resume"], processes, {"kill_in_checkpoint": 12}, check=False)
-    assert done.returncode != 0
+    assert_killed(done, processes)
     assert "resuming after step 6 of 14" in done.stderr
     assert (tmp_path / "killed" / ".unfinished" / "checkpoint-12").is_dir()
     done = launch(["--config", killed, "--resume"], processes)
     assert "resuming after step 9 of 14" in done.stderr
     assert same(weights(tmp_path / "killed"), weights(tmp_path / "undisturbed"))
     assert log(tmp_path / "killed") == log(tmp_path / "undisturbed")
-    assert not (tmp_path / "killed" / ".unfinished").exists()
+    assert not (tmp_path / "killed" / ".unfinished").exists() and not drafts(tmp_path / "killed")
 
 
-def test_resumed_after_the_last_step_trains_no_further(config, tmp_path):
+def assert_killed(done, processes=1):
+    """By its own SIGKILL, and not ended by an error; torchrun turns that into another status."""
+    assert done.returncode == -signal.SIGKILL if processes == 1 else "Signal 9 (SIGKILL)" in done.stderr
+
+
+def drafts(folder) -> set[str]:
+    """Return of what the folder holds a draft with the weights in it."""
+    return {path.parent.name.split(".")[1] for path in folder.glob(".*.draft/model.safetensors")}
+
+
+def test_killed_in_the_export_trains_no_further(config, tmp_path):
     launch(["--config", config("undisturbed", max_steps=6)])
     killed = config("killed", max_steps=6)
-    launch(["--config", killed])
-    first = weights(tmp_path / "killed")
-    # As if it had been killed while it exported.
-    for path in (tmp_path / "killed" / "model").iterdir():
-        path.unlink()
-    (tmp_path / "killed" / "model").rmdir()
-    launch(["--config", killed, "--resume"])
-    assert same(weights(tmp_path / "killed"), first)
-    assert same(first, weights(tmp_path / "undisturbed"))
+    assert_killed(launch(["--config", killed], 1, {"kill_in_save": "export"}, check=False))
+    folder = tmp_path / "killed"
+    assert drafts(folder) == {"model"} and not (folder / "model").exists() and not (folder / "run.json").exists()
+    done = launch(["--config", killed, "--resume"])
+    assert "resuming after step 6 of 6" in done.stderr
+    assert same(weights(folder), weights(tmp_path / "undisturbed"))
+    assert log(folder) == log(tmp_path / "undisturbed")
+    assert (folder / "run.json").exists()
 
 
 def test_dropout_is_on_and_the_seed_matters(config, tmp_path):
