@@ -33,7 +33,7 @@ from pyserini_rescale.encode.untyped import UntypedInt, UntypedStr
 from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model.head import find_head, load_masked_lm, position_limit, stored_policy
 from pyserini_rescale.model.policy import Policy, split_name
-from pyserini_rescale.model.splade import micro_batches, pad, splade_vectors
+from pyserini_rescale.model.splade import ScreenedHead, micro_batches, pad, splade_vectors
 from pyserini_rescale.model.tokenizer import load_tokenizer
 
 # Tokens in one forward pass, padding included. A CPU is fastest while activations stay in its caches; an accelerator
@@ -137,6 +137,7 @@ class _SpladeEncoder:
         self.empty_count = 0
         self._head = find_head(self.model)
         self._weight = None if product is None else self._head.weight.detach().to(product)
+        self._screened: ScreenedHead | None = None
         self._limit = position_limit(self.model)
         size = self._head.weight.shape[0]
         self.terms = index_terms(self.tokenizer, size)
@@ -183,7 +184,7 @@ class _SpladeEncoder:
             )
         ids, mask = pad(sequences, self._filler)
         ids, mask = ids.to(self.device), mask.to(self.device)
-        vectors = splade_vectors(self.model, self._head, ids, mask, self._weight).cpu().numpy()
+        vectors = splade_vectors(self.model, self._head, ids, mask, self._weight, self._screened).cpu().numpy()
         if not self.policy.special_tokens:
             vectors[:, self._special] = 0.0
         pairs = sparse_impacts(vectors, self.policy.weight_range, self.policy.quant_range)
@@ -215,6 +216,8 @@ class SpladeRescaledDocumentEncoder(_SpladeEncoder, DocumentEncoder):
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch size {batch_size!r} cannot be used: it is a whole number above 0")
         self._load(model_name, tokenizer_name, device, trust_remote_code, head)
+        if self._weight is None:
+            self._screened = ScreenedHead(self._head)
         self.prefix = prefix
         self.batch_size = batch_size
 

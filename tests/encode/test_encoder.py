@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from pyserini_rescale.errors import ConfigError, DataError, ModelError
+from pyserini_rescale.model import splade
 from pyserini_rescale.model.policy import KEY, Policy
 from tests.encode.conftest import write_model
 from tests.model.builders import build, make_word_tokenizer
@@ -113,6 +114,15 @@ def test_a_trained_model_on_real_texts(encoder, pyserini_encode, splade_tiny, sc
     ]
     assert sum(not found for found in differences) >= 23 and all(sum(found) <= 1 for found in differences)
     assert 200 < np.mean([len(vector) for vector in ours]) < 300
+
+
+def test_a_screened_head_gives_the_same_impacts(encoder, splade_tiny, scifact, monkeypatch):
+    monkeypatch.setattr(splade, "_SCREEN_AFTER", 1000)
+    one, plain = (encoder.SpladeRescaledDocumentEncoder(splade_tiny, device="cpu") for _ in range(2))
+    plain._screened = None
+    texts, titles = [line["text"] for line in scifact], [line["title"] for line in scifact]
+    assert one.encode(texts, titles=titles, max_length=256) == plain.encode(texts, titles=titles, max_length=256)
+    assert one._screened._screen is not None
 
 
 # ---- Fields ----------------------------------------------------------------------------------------------------------
@@ -347,7 +357,6 @@ def test_a_cpu_does_not_tokenize_in_a_thread(encoder, bert, overlapped, monkeypa
 
 def test_errors_of_either_thread_reach_the_caller(encoder, bert, overlapped, monkeypatch):
     one = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", batch_size=1)
-    threads = threading.active_count()
     tokenize = one._token_ids
     monkeypatch.setattr(one, "_token_ids", lambda texts, *rest: 1 / 0 if "bad" in texts else tokenize(texts, *rest))
     for place in range(5):
@@ -355,13 +364,12 @@ def test_errors_of_either_thread_reach_the_caller(encoder, bert, overlapped, mon
         texts[place] = "bad"
         with pytest.raises(ZeroDivisionError):
             one.encode(texts)
-    monkeypatch.undo()
-    monkeypatch.setattr(encoder, "_OVERLAPPED", ("cpu",))
+    monkeypatch.setattr(one, "_token_ids", tokenize)
     with torch.no_grad():
         one.model.get_output_embeddings().bias[7] = torch.nan
     with pytest.raises(ModelError, match="NaN, infinite or negative"):
         one.encode(["heat"] * 9)
-    assert threading.active_count() == threads
+    assert not any(thread.name.startswith("tokenizer") for thread in threading.enumerate())
 
 
 # ---- A head in bfloat16 ----------------------------------------------------------------------------------------------

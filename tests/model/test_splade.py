@@ -1,12 +1,14 @@
 """The SPLADE vector: the fused form against the plain one, and the plain one against numpy in float64."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from pyserini_rescale.model import splade
 from pyserini_rescale.model.head import bypassed, find_head
-from pyserini_rescale.model.splade import max_logits, micro_batches, pad, plain_pool, splade_vectors
+from pyserini_rescale.model.splade import ScreenedHead, max_logits, micro_batches, pad, plain_pool, splade_vectors
 from tests.model.builders import FAMILIES, PROBED, build, texts
 
 FORMS = ["_max_packed", "_max_padded"]  # for a CPU, for accelerators
@@ -110,6 +112,109 @@ def test_logits_of_all_positions_are_never_made(monkeypatch):
         splade_vectors(model, find_head(model), ids, mask)
     size = model.config.vocab_size
     assert 0 < largest <= size * model.config.hidden_size < 3 * 16 * size  # the weights; 16 x V for one text
+
+
+# ---- The screen ------------------------------------------------------------------------------------------------------
+
+
+def screenable(lengths=(300, 200, 0, 40), d=32, size=3000, seed=0):
+    """A head as trained ones are (weights and hidden states lie in few directions, most logits below 0) and texts."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    scale = 0.75 ** torch.arange(d)
+    hidden = torch.randn(*mask.shape, d, generator=generator) * scale
+    projection = torch.nn.Linear(d, size)
+    with torch.no_grad():
+        projection.weight.copy_(torch.randn(size, d, generator=generator) * scale)
+        projection.bias.copy_(torch.randn(size, generator=generator) * 0.5 - 5)
+    return hidden, mask.long(), SimpleNamespace(weight=projection.weight, bias=projection.bias)
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Make screens at the first call."""
+    monkeypatch.setattr(splade, "_SCREEN_AFTER", 0)
+
+
+def relu_of(head, hidden, mask):
+    return max_logits(hidden, mask, head.weight.detach(), None if head.bias is None else head.bias.detach()).relu()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_a_screened_head_gives_the_same(soon, seed, with_bias):
+    hidden, mask, head = screenable(seed=seed)
+    if not with_bias:
+        hidden[..., 0], head = 3.0, SimpleNamespace(weight=head.weight, bias=None)
+        with torch.no_grad():
+            head.weight[:, 0].sub_(2)  # below 0 by the product alone
+    screened = ScreenedHead(head)
+    for scale in (1.0, 0.3, 2.0):  # made from the first, right for all
+        got, want = screened.max_logits(hidden * scale, mask).relu(), relu_of(head, hidden * scale, mask)
+        assert screened._screen is not None
+        assert scale == 0.3 or 0.001 < (want > 0).float().mean() < 0.5
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    tokens = hidden[mask.bool()]
+    bound = screened._screen.left(tokens) @ screened._screen.right.T
+    assert (bound.double() >= tokens.double() @ head.weight.detach().double().T).all()
+
+
+def test_a_screen_leaves_terms_out(soon, monkeypatch):
+    hidden, mask, head = screenable()
+    screened = ScreenedHead(head)
+    got = screened.max_logits(hidden, mask)
+    left = got[[0, 1, 3]].isneginf().float().mean()
+    assert left > 0.3 and not relu_of(head, hidden, mask)[got.isneginf()].any()
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
+def test_a_screen_hides_no_number_that_is_none(soon, poison):
+    hidden, mask, head = screenable()
+    screened = ScreenedHead(head)
+    screened.max_logits(hidden, mask)
+    dirty = hidden.clone()
+    dirty[1, 7] = poison
+    got = screened.max_logits(dirty, mask)
+    assert screened._screen is not None and not torch.isfinite(got[1]).any(), "the whole text"
+    torch.testing.assert_close(got[3].relu(), relu_of(head, hidden, mask)[3], rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        head.bias[5] = poison
+    assert not torch.isfinite(screened.max_logits(hidden, mask)[0, 5])
+    with torch.no_grad():
+        head.weight[5] = poison
+    assert not torch.isfinite(screened.max_logits(hidden, mask)[0, 5])
+
+
+def test_changed_weights_get_another_screen(soon):
+    hidden, mask, head = screenable()
+    screened = ScreenedHead(head)
+    screened.max_logits(hidden, mask)
+    first = screened._screen
+    with torch.no_grad():
+        head.weight.copy_(head.weight.flip(0))
+    torch.testing.assert_close(
+        screened.max_logits(hidden, mask).relu(), relu_of(head, hidden, mask), rtol=1e-5, atol=1e-5
+    )
+    assert screened._screen is not first
+
+
+def test_there_is_no_screen_where_it_does_not_pay(soon, monkeypatch):
+    hidden, mask, head = screenable()
+    few = ScreenedHead(head)
+    few.max_logits(hidden[:, :20], mask[:, :20])
+    assert few._screen is None  # a query, say
+    half = ScreenedHead(SimpleNamespace(weight=head.weight.bfloat16(), bias=head.bias.bfloat16()))
+    half.max_logits(hidden.bfloat16(), mask)
+    assert half._screen is None
+    with torch.no_grad():
+        head.bias.add_(9)  # every term is active
+    dense = ScreenedHead(head)
+    torch.testing.assert_close(dense.max_logits(hidden, mask).relu(), relu_of(head, hidden, mask), rtol=0, atol=0)
+    assert dense._screen is None
+    monkeypatch.setattr(splade, "_SCREEN_AFTER", 10**6)
+    later = ScreenedHead(screenable()[2])
+    later.max_logits(hidden, mask)
+    assert later._screen is None
 
 
 def test_the_projection_is_itself_again_after_a_failure():
