@@ -98,7 +98,7 @@ def test_a_trained_vocabulary_is_unchanged(splade_tiny):
 
 @pytest.mark.jvm
 def test_every_character_that_java_splits_on_is_escaped(pyserini_encode):
-    from jnius import autoclass
+    from pyserini.pyclass import autoclass  # with Anserini on the class path, for the tests that follow
 
     character = autoclass("java.lang.Character")
     points = [point for point in range(0x3100) if character.isWhitespace(point)]
