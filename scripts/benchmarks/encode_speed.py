@@ -186,7 +186,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def share_of_peak(encoder: Any, documents: list[dict[str, Any]], length: int, seconds: float) -> dict[str, float]:
     """Return the matrix products of encoding the documents, in GFLOP, the rate they ran at and the machine's peak.
 
-    Counted: two operations for each weight of a linear layer and token, and attention's products. The peak is the best
+    Counted: two operations for each weight of a linear layer and token, and attention's products, whether they are made
+    or not: our encoder leaves out terms that cannot be active, so its share may pass 100 %. The peak is the best
     of five products of two square matrices of 2,048.
     """
     import torch
