@@ -199,21 +199,23 @@ def _max_padded(
 
 @dataclasses.dataclass(frozen=True)
 class _Screen:
-    """An upper bound of every logit that costs r + 2 multiplications instead of d.
+    """An upper bound of every logit that costs r + 3 multiplications instead of d.
 
     With A and B square and A B^T = I, a logit without bias is (h A) . (w B). Of that product the first r columns are
     multiplied out, the others bounded by the product of their norms (Cauchy-Schwarz). A and B are chosen so that as
-    little as may be is in the others; any other choice would be as right. One more column covers the rounding.
+    little as may be is in the others; any other choice would be as right. Two more columns cover the rounding: one that
+    of the bound, one that of the logit itself, which is multiplied out in float32 too. A and B may be far from
+    orthogonal, so h A and w B, where much cancels, are made in float64.
     """
 
-    turn: torch.Tensor  # A (d, d)
-    right: torch.Tensor  # (V, r + 2)
+    turn: torch.Tensor  # A (d, d), float64
+    right: torch.Tensor  # (V, r + 3)
 
     def left(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return (T, r + 2) for tokens (T, d): times ``right``^T it is the bound."""
-        turned = tokens @ self.turn
-        size = self.right.shape[1] - 2
-        return torch.cat([turned[:, :size], _norm(turned[:, size:]), _norm(turned)], dim=1)
+        """Return (T, r + 3) for tokens (T, d): times ``right``^T it is the bound."""
+        turned = (tokens.double() @ self.turn).to(tokens.dtype)
+        size = self.right.shape[1] - 3
+        return torch.cat([turned[:, :size], _norm(turned[:, size:]), _norm(turned), _norm(tokens)], dim=1)
 
 
 def _norm(rows: torch.Tensor) -> torch.Tensor:
@@ -232,11 +234,13 @@ def _make_screen(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
     values, vectors = torch.linalg.eigh(root @ ((weight.T @ weight).double() / len(weight)) @ root)
     values, vectors = values.flip(0), vectors.flip(1)
     values = values.clamp_min(1e-9 * float(values.max())) ** 0.25
-    turn = (inverse @ vectors * values).to(weight.dtype)
-    turned = weight @ (root @ vectors / values).to(weight.dtype)  # (V, d)
+    turn = inverse @ vectors * values
+    back = root @ vectors / values  # B
+    turned = torch.cat([(part.double() @ back).to(weight.dtype) for part in weight.split(2**12)])  # (V, d)
     if not (torch.isfinite(turn).all() and torch.isfinite(turned).all()):
         return None
-    rounding = 1e-6 * width * _norm(turned)  # eight times the worst case of adding up d products in float32
+    # Eight times the worst case of adding up d products in float32.
+    rounding = 1e-6 * width * torch.cat([_norm(turned), _norm(weight)], dim=1)
     some = slice(None, None, max(1, len(weight) // 2048))
     best, least = None, _SCREEN_PAYS
     for share in _SCREEN_SHARES:

@@ -1,5 +1,6 @@
 """The SPLADE vector: the fused form against the plain one, and the plain one against numpy in float64."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -157,6 +158,23 @@ def test_a_screened_head_gives_the_same(soon, seed, with_bias):
     tokens = hidden[mask.bool()]
     bound = screened._screen.left(tokens) @ screened._screen.right.T
     assert (bound.double() >= tokens.double() @ head.weight.detach().double().T).all()
+
+
+@pytest.mark.parametrize("common", [0.0, 1e3, 1e5])
+@pytest.mark.parametrize("rank", [4, 16])
+def test_a_screen_is_a_bound_where_much_cancels(soon, monkeypatch, common, rank):
+    """Few directions, one of them far larger than the others, and logits about 0: rounding is all that is left."""
+    monkeypatch.setattr(splade, "_SCREEN_PAYS", math.inf)
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(128, 128, generator=generator))[0][:rank]
+    tokens, weight = torch.randn(2000, rank, generator=generator), torch.randn(3000, rank, generator=generator)
+    tokens[:, 0] += common
+    weight[:, 0] /= max(common, 1.0)
+    tokens, weight = tokens @ basis, weight @ basis
+    screen = splade._make_screen(tokens, weight, None)
+    bound = (screen.left(tokens) @ screen.right.T).double()
+    assert (bound >= tokens.double() @ weight.double().T).all()
+    assert (bound >= (tokens @ weight.T).double()).all()
 
 
 def test_a_screen_leaves_terms_out(soon, monkeypatch):
