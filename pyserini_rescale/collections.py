@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.files import write_json
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
@@ -431,12 +432,12 @@ def _write(collection: Collection, folder: Path) -> Counts:
         judgements_outside=outside,
     )
     _write_lines(folder / "topics.tsv", (f"{name}\t{text}" for name, text in topics.items()))
-    _write_json(folder / TOPICS, {name: {"title": text} for name, text in topics.items()})
+    write_json(folder / TOPICS, {name: {"title": text} for name, text in topics.items()})
     _write_lines(
         folder / QRELS,
         (f"{line.query} 0 {line.document} {line.grade}" for lines in judged.values() for line in lines),
     )
-    _write_json(folder / "counts.json", dataclasses.asdict(counts))
+    write_json(folder / "counts.json", dataclasses.asdict(counts))
     return counts
 
 
@@ -449,7 +450,3 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         for line in lines:
             stream.write(line + "\n")
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

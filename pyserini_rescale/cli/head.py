@@ -94,9 +94,11 @@ def _show(args: argparse.Namespace) -> int:
     texts, length = _texts(args, args.texts), _whole(args.length, "--length")
     plot = None
     if args.plot is not None:
-        from pyserini_rescale.cli.head_plot import check_plot_file, plot_row_norms
+        from pyserini_rescale.cli.head_plot import plot_row_norms
+        from pyserini_rescale.figures import check_figure_file
 
-        plot = check_plot_file(args.plot)
+        plot = Path(args.plot)
+        check_figure_file(plot, "--plot")
     stats: list[HeadStats] = []
     figures: list[Diagnosis] = []
     for name in args.models:

@@ -1,23 +1,10 @@
 """The picture of ``head show --plot``: a histogram of row norms, one outline per model."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.figures import save_figure
 from pyserini_rescale.model.head_stats import HeadStats
-
-FORMATS = (".png", ".svg", ".pdf")
-
-
-def check_plot_file(name: str) -> Path:
-    """Return the path to draw to; raises ConfigError for a format that is not offered, or a missing folder."""
-    path = Path(name)
-    if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--plot {name}: the name has to end in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--plot {name}: there is no folder {path.parent}")
-    return path
 
 
 def plot_row_norms(stats: Sequence[HeadStats], names: Sequence[str], path: Path) -> None:
@@ -33,9 +20,4 @@ def plot_row_norms(stats: Sequence[HeadStats], names: Sequence[str], path: Path)
     axes.set_xlabel("L2 norm of a row of the MLM head")
     axes.set_ylabel("density of rows")
     axes.legend()
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
-    try:
-        path.write_bytes(drawn.getvalue())
-    except OSError as error:
-        raise ConfigError(f"--plot {path} cannot be written: {one_line(error)}") from None
+    save_figure(figure, path)

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from pyserini_rescale.cli.tables import aligned, number
-from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.figures import FORMATS, check_figure_file, save_figure
 from pyserini_rescale.train import plot
-from pyserini_rescale.train.plot import FORMATS
 
 HELP = "Figures from the logs of training runs."
 EXAMPLES = """\
@@ -46,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    _check_output(args.output)
+    check_figure_file(args.output, "--output")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it would talk about its caches
     runs = plot.load_runs(args.runs, args.labels)
     curves = [plot.curve(one, args.measure, linear=args.linear) for one in runs]
     figure = plot.draw(curves, args.measure, smooth=args.smooth, title=args.title, linear=args.linear)
-    boxes = plot.save(figure, args.output)
+    boxes = save_figure(figure, args.output)
     for one in curves:
         note = one.note() or (None if one.values else f"{one.label}: nothing logged, no line")
         if note:
@@ -61,21 +60,6 @@ def run(args: argparse.Namespace) -> int:
     print(_table([plot.summary(one, args.measure) for one in runs], args.measure))
     print(f"figure: {plot.shown(str(args.output))}")
     return 0
-
-
-def _check_output(path: Path) -> None:
-    if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--output {path}: the name has to end in {', '.join(FORMATS)}")
-    fault = None
-    try:
-        if path.is_dir():
-            fault = "it is a folder"
-        elif not path.parent.is_dir():
-            fault = f"there is no folder {path.parent}"
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
-        fault = one_line(error)
-    if fault is not None:
-        raise ConfigError(f"--output {path}: {fault}")
 
 
 def _table(rows: list[plot.Summary], measure: str) -> str:

@@ -205,7 +205,7 @@ def _rows(config: "TrainConfig") -> tuple[int | None, str]:
     data = config.data
     rows, known_by = data.rows, "data.rows; the exact number counts once the data is there"
     if rows is None and data.files:
-        from pyserini_rescale.train.schedule import lines_of
+        from pyserini_rescale.train.sources import lines_of
 
         rows, known_by = lines_of(data.files), "lines of data.files"
         if rows is None:

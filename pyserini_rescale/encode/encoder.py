@@ -10,7 +10,7 @@ nobody typed does not: callers mark those ``UntypedInt`` (and an untyped device 
 
 The head's matrix product, most of the work on a small model, can be made in bfloat16 (``head="bf16"``, or the
 environment variable PYSERINI_RESCALE_HEAD for those who type a command of Pyserini's): faster where the processor has
-instructions for it, and then impacts differ by a few units.
+instructions for it; impacts then differ from those in float32.
 
 Importing this module imports pyserini, which starts a JVM.
 

@@ -11,6 +11,7 @@ but enough to see whether scores tell texts apart at all.
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def read_texts(source: str, limit: int = LIMIT) -> Texts:
         raise DataError(f"{path} mixes pairs and single texts: give one kind")
     if not kinds.pop():
         return _singles(source, [record["text"] for record in records])
-    return _pairs(source, records)
+    return pairs_of(source, records)
 
 
 def _lines(path: Path, limit: int) -> list[tuple[int, str]]:
@@ -157,7 +158,8 @@ def _singles(source: str, texts: list[str]) -> Texts:
     )
 
 
-def _pairs(source: str, records: list[dict[str, str]]) -> Texts:
+def pairs_of(source: str, records: Sequence[Mapping[str, str]]) -> Texts:
+    """Return the texts of records with "query", "passage" and perhaps "negative", all of them texts with words."""
     pairs = [(record["query"], record["passage"]) for record in records]
     kept, left_out = _distinct(pairs)
     passages = tuple(passage for _, passage in kept)

@@ -11,13 +11,12 @@ Everything a stage prints goes to logs/STAGE.log. Commands are argument lists; n
 import dataclasses
 import hashlib
 import json
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,6 +24,7 @@ import pyserini_rescale
 from pyserini_rescale.environment import describe, installed
 from pyserini_rescale.errors import StageError, one_line
 from pyserini_rescale.files import write_json
+from pyserini_rescale.logs import last_useful_line, progress
 
 VERSIONED = ("pyserini", "torch", "transformers", "tokenizers")
 # Our own sources that decide what a stage writes: a changed checkout is not up to date though its version is.
@@ -330,41 +330,6 @@ def _show_line(text: str, show: TextIO, terminal: bool, last: bool = False) -> N
 
 def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-def _tail(log: Path, size: int = 65536) -> Iterator[str]:
-    """Yield the lines at the end of a log, the last first; a progress bar's carriage returns end lines too."""
-    try:
-        with open(log, "rb") as stream:
-            stream.seek(max(0, log.stat().st_size - size))
-            text = stream.read().decode("utf-8", errors="replace")
-    except OSError:
-        return
-    for line in reversed(re.split(r"[\r\n]+", text)):
-        if line.strip():
-            yield line.strip()
-
-
-def progress(log: Path) -> str:
-    """Return the newest progress line (tqdm's) of a log, or nothing."""
-    for line in _tail(log, 4096):
-        if re.search(r"\d+%\||\d+it \[|\[\d+:\d\d", line):
-            return re.sub(r"\|.*?\|", "", line)
-        return ""
-    return ""
-
-
-_ERROR_LINE = re.compile(r"^error:|^(Exception in thread|Caused by)|^[\w.]*(Error|Exception|Interrupt)\b.*")
-_USELESS = re.compile(r"^(at |\.\.\. \d+ more|File \"|\^+$|~)")
-
-
-def last_useful_line(log: Path) -> str:
-    """Return the line of a log that says what went wrong: the last that names an error, else the last with any text."""
-    lines = list(_tail(log))
-    for line in lines:
-        if _ERROR_LINE.match(line):
-            return line.removeprefix("error: ")[:500]
-    return next((line[:500] for line in lines if not _USELESS.match(line)), "it printed nothing")
 
 
 # What is written into results

@@ -13,6 +13,7 @@ from pathlib import Path
 from transformers.trainer import TRAINER_STATE_NAME
 
 from pyserini_rescale.errors import one_line
+from pyserini_rescale.files import write_json
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 UNFINISHED = ".unfinished"
@@ -53,7 +54,7 @@ def publish(unfinished: Path, folder: Path) -> None:
     for _, path in found(unfinished):
         files = [part for part in path.rglob("*") if part.is_file() and part.name != MANIFEST]
         sizes = {part.relative_to(path).as_posix(): part.stat().st_size for part in files}
-        (path / MANIFEST).write_text(json.dumps({"sizes": sizes}, indent=1), encoding="utf-8")
+        write_json(path / MANIFEST, {"sizes": sizes})
         for part in [*path.rglob("*"), path]:
             _sync(part)
         target = folder / path.name

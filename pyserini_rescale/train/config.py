@@ -68,8 +68,9 @@ class DataConfig(_Section):
     """Triples of query, positive and hard negative: a data set of the Hub, or local files.
 
     hub, subset, split: as ``datasets.load_dataset`` takes them. files: .jsonl, .tsv, .csv or .parquet, also gzipped;
-    patterns allowed. columns: the source's names of query, positive and negative. rows: how many there are, for a dry run without the data; another number is warned about.
-    limit: only the first so many. skip_bad: count bad rows instead of stopping at the first.
+    patterns allowed. columns: the source's names of query, positive and negative. rows: how many there are, for a dry
+    run without the data; another number is warned about. limit: only the first so many. skip_bad: count bad rows
+    instead of stopping at the first.
     """
 
     hub: Word | None = None
@@ -163,7 +164,7 @@ class ComputeConfig(_Section):
 
     device: Literal["cuda", "cpu"]
     precision: Literal["bf16", "fp32"]
-    deepspeed: str | None
+    deepspeed: Word | None
     fused_head: bool = True
     gradient_checkpointing: bool = False
     workers: Count = 0
@@ -203,7 +204,7 @@ class CheckpointConfig(_Section):
 class TrainConfig(_Section):
     """A training run. output: its folder, which receives config.yaml, log.jsonl, checkpoints, and model/ at the end.
 
-    epochs: over the data; max_steps ends earlier. seed: of the shuffling, dropout and mined choices alike.
+    epochs: over the data; max_steps ends earlier. seed: of the shuffling and of dropout.
     """
 
     name: RunName

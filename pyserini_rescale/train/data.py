@@ -12,7 +12,6 @@ counted and said. Mining negatives is in mine.py; losses are not in this module.
 import contextlib
 import csv
 import dataclasses
-import glob
 import gzip
 import hashlib
 import itertools
@@ -35,12 +34,12 @@ from tqdm import tqdm
 
 from pyserini_rescale.errors import ConfigError, DataError, RescaleError, one_line
 from pyserini_rescale.model.splade import pad
+from pyserini_rescale.train.sources import find_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 KEYS = ("query", "positive", "negative")
-KINDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
 
 # Part of the cache's name: to be raised whenever the same files would become other rows.
 _FORM = 1
@@ -309,33 +308,6 @@ def _from_files(data: Source, names: Sequence[str], say: Callable[[str], None]) 
         start += len(chunk)
     known = len(found) if data.limit is None else None
     return _finish(found.select_columns(list(KEYS)), problems, name, known, data, say)
-
-
-def find_files(patterns: Sequence[str]) -> list[Path]:
-    """Return the files that paths and glob patterns name, those of a pattern in order of name.
-
-    Raises DataError where nothing is found, ConfigError for kinds of files that are not read and for one named twice.
-    """
-    found: list[Path] = []
-    for pattern in patterns:
-        literal = Path(pattern).expanduser()
-        if literal.is_dir():
-            raise DataError(f"data.files: {pattern} is a folder: name its files, for example {pattern}/*.jsonl")
-        matches = [literal] if literal.exists() else sorted(map(Path, glob.glob(str(literal), recursive=True)))
-        matches = [path for path in matches if path.is_file()]
-        if not matches:
-            raise DataError(f"data.files: {pattern} names no file (looked in {Path.cwd()})")
-        found += matches
-    for path in found:
-        if not path.name.lower().endswith(KINDS):
-            raise ConfigError(f"data.files: {path} is of a kind that is not read; the kinds are {', '.join(KINDS)}")
-    seen: set[str] = set()
-    for path in found:
-        real = os.path.realpath(path)
-        if real in seen:
-            raise ConfigError(f"data.files names {path} twice: its rows would be trained on twice")
-        seen.add(real)
-    return found
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pyserini_rescale.errors import ModelError
-from pyserini_rescale.model.head import load_masked_lm, save_model, stored_policy
+from pyserini_rescale.model.head import load_masked_lm, save_model
 from pyserini_rescale.model.policy import Policy
 from pyserini_rescale.model.tokenizer import load_tokenizer
 from pyserini_rescale.train.config import TrainConfig
@@ -50,9 +50,10 @@ def export(
     save_model(model, load_tokenizer(str(start), trust_remote_code), folder, {CARD: card})
 
 
-def model_card(config: TrainConfig, record: Mapping[str, Any], policy: Policy) -> str:
+def model_card(config: TrainConfig, record: Mapping[str, Any]) -> str:
     """Return the model card: what was done, and the figures of this run only."""
     first, last = record["first"], record["last"]
+    policy = Policy(**record["start"]["policy"])
     environment = record["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     source = config.data.hub or ", ".join(Path(name).name for name in config.data.files)
@@ -114,11 +115,6 @@ where config.yaml is:
 
 {_indented(to_yaml(config.model_dump(mode="json")))}
 """
-
-
-def exported_policy(model: PreTrainedModel) -> Policy:
-    """Return the policy that the card describes."""
-    return stored_policy(model) or Policy()
 
 
 def _indented(text: str) -> str:

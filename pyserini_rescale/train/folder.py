@@ -15,7 +15,7 @@ from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.train.config import TrainConfig
 from pyserini_rescale.yaml_files import read_yaml
 
-CONFIG, START, FACTS, MODEL, RECORD = "config.yaml", "start", "start.json", "model", "run.json"
+CONFIG, START, FACTS, LOG, MODEL, RECORD = "config.yaml", "start", "start.json", "log.jsonl", "model", "run.json"
 # What may differ when a run is resumed: nothing that decides what is computed.
 _FREE = ("name", "output", "checkpoints", "monitors")
 LOCK = ".lock"
@@ -74,14 +74,23 @@ def locked(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def deciding(config: TrainConfig) -> dict[str, Any]:
+    """Return the configuration without what may differ when a run is resumed."""
+    return _deciding(config.model_dump(mode="json"))
+
+
+def _deciding(dumped: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in dumped.items() if key not in _FREE}
+
+
 def _check_same(config: TrainConfig, stored: Path) -> None:
     try:
-        before, now = read_yaml(stored), config.model_dump(mode="json")
+        before = read_yaml(stored)
     except ConfigError as error:
         raise ConfigError(f"{stored}: {one_line(error)}") from None
     if not isinstance(before, dict):
         raise ConfigError(f"{stored} is not a table of keys: it was changed by hand")
-    different = sorted(_differences(before, now))
+    different = sorted(_differences(_deciding(before), deciding(config)))
     if different:
         raise ConfigError(
             f"{stored} says otherwise: {'; '.join(different[:6])}. Resume with the configuration that the run began with"
@@ -90,15 +99,7 @@ def _check_same(config: TrainConfig, stored: Path) -> None:
 
 def _differences(before: Any, now: Any, path: str = "") -> list[str]:
     if isinstance(before, dict) and isinstance(now, dict):
-        found = []
-        for key in {**before, **now}:
-            inner = f"{path}.{key}" if path else str(key)
-            if inner not in _FREE:
-                found += _differences(before.get(key), now.get(key), inner)
-        return found
+        keys = {**before, **now}
+        inner = {key: f"{path}.{key}" if path else str(key) for key in keys}
+        return [line for key in keys for line in _differences(before.get(key), now.get(key), inner[key])]
     return [] if before == now else [f"{path} was {before}, is {now}"]
-
-
-def deciding(config: TrainConfig) -> dict[str, Any]:
-    """Return the configuration without what may differ when a run is resumed."""
-    return {key: value for key, value in config.model_dump(mode="json").items() if key not in _FREE}

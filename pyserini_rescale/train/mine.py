@@ -30,6 +30,7 @@ from pyserini_rescale.collections import Collection, open_collection, topic_text
 from pyserini_rescale.environment import describe, installed
 from pyserini_rescale.errors import ConfigError, DataError, StageError, one_line
 from pyserini_rescale.files import write_json
+from pyserini_rescale.logs import last_useful_line
 
 FIELDS = ("title", "text")
 WHAT = "triples mined by pyserini-rescale"
@@ -255,10 +256,7 @@ def _run(command: Sequence[str], log: Path) -> None:
     with open(log, "wb") as stream:
         done = subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")]
-        telling = [line for line in lines if line.startswith(("error:", "Exception in", "Caused by"))]
-        reason = [*filter(None, lines), *telling] or ["it printed nothing"]
-        raise StageError(f"indexing failed (status {done.returncode}): {reason[-1].removeprefix('error: ')[:500]}")
+        raise StageError(f"indexing failed (status {done.returncode}): {last_useful_line(log)}")
 
 
 def search(

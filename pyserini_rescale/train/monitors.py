@@ -88,6 +88,10 @@ class Totals:
         self.sums: torch.Tensor | None = None  # one number per name in _SUMMED
         self.largest: torch.Tensor | None = None  # ()
 
+    def restart_clock(self) -> None:
+        """Count the seconds of steps_per_second from now; what was added stays."""
+        self.since = self.clock()
+
     @torch.no_grad()
     def add(
         self,

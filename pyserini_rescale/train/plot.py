@@ -5,16 +5,14 @@ the table, is in cli/plot.py. matplotlib is imported where something is drawn, w
 """
 
 import dataclasses
-import io
 import json
 import math
-import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.train.folder import LOG
 from pyserini_rescale.train.log import read_log
 from pyserini_rescale.yaml_files import read_yaml
 
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
-LOG_NAME = "log.jsonl"
-FORMATS = (".png", ".svg", ".pdf")
 INSET_SHARE = 0.4  # of the epochs, from the end
 LAST_SHARE = 0.1  # of the logging steps, for the mean in the table
 
@@ -227,44 +223,22 @@ def draw(
     return figure
 
 
-def save(figure: "Figure", path: Path) -> str | None:
-    """Write a figure in the format of the suffix, aside and renamed; raises ConfigError if it cannot be written.
-
-    Returns a line about letters that the font does not have, which are drawn as boxes, None where there are none.
-    """
-    drawn = io.BytesIO()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
-    aside = path.with_name(f".{os.getpid()}.unfinished")  # short: the file's own name may be as long as names can be
-    try:
-        try:
-            aside.write_bytes(drawn.getvalue())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {one_line(error)}") from None
-    boxes = any("missing from font" in str(one.message) for one in caught)
-    return "matplotlib's font lacks some letters of the labels or the title: they are boxes" if boxes else None
-
-
 def _log_of(path: Path) -> Path:
-    log = path / LOG_NAME
+    log = path / LOG
     try:
         if path.is_file():
             return path
         if not path.is_dir():
-            raise ConfigError(f"there is no run {path}: name a run's folder, or its {LOG_NAME}")
+            raise ConfigError(f"there is no run {path}: name a run's folder, or its {LOG}")
         if not log.is_file():
-            raise ConfigError(f"{path} has no {LOG_NAME}: is it a run's folder, and has it logged a step yet?")
+            raise ConfigError(f"{path} has no {LOG}: is it a run's folder, and has it logged a step yet?")
     except OSError as error:  # a name that is too long, a folder that may not be looked into
         raise ConfigError(f"the run {path} cannot be read: {one_line(error)}") from None
     return log
 
 
 def _name_of(log: Path) -> str:
-    if log.name != LOG_NAME:
+    if log.name != LOG:
         return log.stem
     folder = log.parent
     for path in (folder / "config.json", folder / "config.yaml"):

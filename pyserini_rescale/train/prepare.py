@@ -5,6 +5,7 @@ rescale is applied once (arXiv 2606.18811, Eq. 6).
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pyserini_rescale.errors import ConfigError, DataError, ModelError
+from pyserini_rescale.errors import ConfigError, ModelError
 from pyserini_rescale.model.calibrate import calibrate_head
 from pyserini_rescale.model.head import (
     find_head,
@@ -23,13 +24,10 @@ from pyserini_rescale.model.head import (
     untie_head,
 )
 from pyserini_rescale.model.policy import KEY, Policy
-from pyserini_rescale.model.texts import LIMIT, Texts
+from pyserini_rescale.model.texts import LIMIT, Texts, pairs_of
 from pyserini_rescale.model.tokenizer import apply_text_policy, load_tokenizer
 from pyserini_rescale.train.config import TrainConfig
 from pyserini_rescale.train.data import Collator
-
-# Rows looked at for texts to calibrate on, where many repeat a query.
-_ROWS_LOOKED_AT = 50 * LIMIT
 
 
 def prepare(config: TrainConfig, triples: Iterable[Mapping[str, str]], folder: Path) -> dict[str, Any]:
@@ -85,25 +83,10 @@ def prepare(config: TrainConfig, triples: Iterable[Mapping[str, str]], folder: P
 
 
 def calibration_texts(triples: Iterable[Mapping[str, str]]) -> Texts:
-    """Return the first ``LIMIT`` triples in which neither query nor passage repeats, as texts to calibrate on."""
-    queries: list[str] = []
-    passages: list[str] = []
-    negatives: list[str] = []
-    seen: set[str] = set()
-    for number, row in enumerate(triples):
-        if len(queries) == LIMIT or number == _ROWS_LOOKED_AT:
-            break
-        if row["query"] in seen or row["positive"] in seen or row["negative"] in seen:
-            continue
-        seen.update((row["query"], row["positive"], row["negative"]))
-        queries.append(row["query"])
-        passages.append(row["positive"])
-        negatives.append(row["negative"])
-    if len(queries) < 2:
-        raise DataError(
-            "the training data holds fewer than two different pairs: give rescale.factor and shift in numbers"
-        )
-    return Texts("the training data", (*passages, *negatives), tuple(queries), tuple(passages), tuple(negatives))
+    """Return the first ``LIMIT`` triples as texts to calibrate on, as ``head suggest --texts`` takes those of a file."""
+    first = itertools.islice(triples, LIMIT)
+    records = [{"query": row["query"], "passage": row["positive"], "negative": row["negative"]} for row in first]
+    return pairs_of("the training data", records)
 
 
 def inflate(model: PreTrainedModel, factor: float) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import datasets
 import torch
-import torch.distributed as dist
 import transformers
 
 from pyserini_rescale.encode.terms import special_ids
@@ -31,10 +30,11 @@ from pyserini_rescale.train import checkpoints, launch, zero
 from pyserini_rescale.train.config import TrainConfig
 from pyserini_rescale.train.data import Collator, fingerprint, load_triples
 from pyserini_rescale.train.deepspeed_file import read_deepspeed
-from pyserini_rescale.train.export import export, exported_policy, model_card
+from pyserini_rescale.train.export import export, model_card
 from pyserini_rescale.train.folder import (
     CONFIG,
     FACTS,
+    LOG,
     MODEL,
     RECORD,
     START,
@@ -47,12 +47,12 @@ from pyserini_rescale.train.monitors import read_log
 from pyserini_rescale.train.prepare import prepare
 from pyserini_rescale.train.schedule import Schedule, schedule
 from pyserini_rescale.train.trainer import (
-    LOG,
     CollapseError,
     SpladeModel,
     SpladeTrainer,
     freeze_unused,
     training_arguments,
+    wait_for_all,
 )
 from pyserini_rescale.yaml_files import to_yaml
 
@@ -97,7 +97,7 @@ def _train(config: TrainConfig, folder: Path, resume: bool, say: Callable[[str],
     arguments.max_steps, arguments.warmup_steps = plan.steps, plan.warmup
     if main:
         _start(config, triples, folder, say)
-    _wait()
+    wait_for_all()
     facts = read_facts(folder / FACTS)
     checkpoint = checkpoints.last(folder, say) if resume else None
     trainer = _trainer(config, folder, arguments, triples, plan, resume, checkpoint)
@@ -140,13 +140,13 @@ def _train(config: TrainConfig, folder: Path, resume: bool, say: Callable[[str],
         record |= {"first": lines[0], "last": lines[-1]}
         if trainer.collapse is None:
             say("exporting")
-            card = model_card(config, record, exported_policy(trainer.model.backbone))
+            card = model_card(config, record)
             trust = config.backbone.trust_remote_code
             export(folder / START, trainer.model.backbone, weights, folder / MODEL, card, trust)
         write_json(folder / RECORD, record)
     if trainer.collapse is not None:
         raise CollapseError(f"training collapsed: {trainer.collapse} (log: {folder / LOG})")
-    _wait()
+    wait_for_all()
     return folder / MODEL
 
 
@@ -258,8 +258,3 @@ def _prepare_libraries(config: TrainConfig) -> None:
 
 def _silent(text: str) -> None:
     return None
-
-
-def _wait() -> None:
-    if dist.is_available() and dist.is_initialized():
-        dist.barrier()

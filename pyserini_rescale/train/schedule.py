@@ -6,11 +6,7 @@ processes.
 """
 
 import dataclasses
-import glob
 import math
-import os
-from collections.abc import Sequence
-from pathlib import Path
 
 from pyserini_rescale.errors import ConfigError
 from pyserini_rescale.train.config import RegularizerConfig, TrainConfig
@@ -62,21 +58,6 @@ def global_batch(config: TrainConfig) -> int:
 def candidates(config: TrainConfig) -> int:
     """Return the documents that each query is scored against (2B in Eq. 4)."""
     return 2 * config.batch.per_device * (config.batch.world_size if config.loss.candidates == "global" else 1)
-
-
-def lines_of(files: Sequence[str]) -> int | None:
-    """Return the number of rows of local files with one line a row (JSONL, TSV), for a dry run; None for others.
-
-    Headers of TSV files and bad rows are counted, as nothing is parsed.
-    """
-    found = [Path(path) for name in files for path in sorted(glob.glob(os.path.expanduser(name))) or [name]]
-    if not all(path.is_file() and path.suffix in (".jsonl", ".tsv") for path in found):
-        return None
-    total = 0
-    for path in found:
-        with open(path, "rb") as stream:
-            total += sum(1 for _ in stream)
-    return total
 
 
 def lambdas(config: RegularizerConfig, ramp: int, step: int) -> tuple[float, float]:

@@ -32,11 +32,11 @@ from pyserini_rescale.train import checkpoints
 from pyserini_rescale.train.config import TrainConfig
 from pyserini_rescale.train.data import Collator, EpochSampler
 from pyserini_rescale.train.deepspeed_file import read_deepspeed
+from pyserini_rescale.train.folder import LOG
 from pyserini_rescale.train.losses import splade_loss
 from pyserini_rescale.train.monitors import JsonlLog, Totals, Watch
 from pyserini_rescale.train.schedule import Schedule, lambdas
 
-LOG = "log.jsonl"
 _WEIGHTS = "model.safetensors"
 # The library measures the gradient's norm only where it clips.
 _NO_CLIPPING = 1e30
@@ -125,7 +125,6 @@ def training_arguments(config: TrainConfig, folder: Path) -> TrainingArguments:
         ddp_backend="gloo" if cpu and grouped else None,
         deepspeed=None if config.compute.deepspeed is None else read_deepspeed(config.compute.deepspeed),
         seed=config.seed,
-        data_seed=config.seed,
         remove_unused_columns=False,
         dataloader_drop_last=True,
         dataloader_num_workers=config.compute.workers,
@@ -153,19 +152,18 @@ class SpladeTrainer(Trainer):
         triples: datasets.Dataset,
         resume_step: int | None = None,
     ) -> None:
-        self.config, self.plan, self.folder, self.resume_step = config, plan, folder, resume_step
+        self.config, self.plan, self.folder = config, plan, folder
         # Whole global batches only, accumulation included.
         self.sampler = EpochSampler(len(triples), config.seed, plan.steps_per_epoch * plan.global_batch)
         super().__init__(model=model, args=arguments, train_dataset=triples, data_collator=collator)
         self.model_accepts_loss_kwargs = False  # the loss of a micro-batch is a mean: accumulation divides it
-        self.can_return_loss = False
         vocabulary = model.head.weight.shape[0]
         self.watch = Watch(config.monitors.collapse, vocabulary, plan.steps)
         self.totals = Totals(step=resume_step or 0)
         self.collapse: str | None = None
         self.pop_callback(ProgressCallback)
         self.add_callback(_Progress())
-        self.add_callback(_Flow(self.sampler))
+        self.add_callback(_Flow(self.sampler, self.totals))
         self.log_file: JsonlLog | None = None
         if self.is_world_process_zero():
             self.log_file = JsonlLog(folder / LOG, resume_step)
@@ -239,7 +237,7 @@ class SpladeTrainer(Trainer):
             self.collapse = reason
             self.control.should_training_stop = True
         elif self.is_world_process_zero():
-            print(f"warning: {reason}", flush=True)
+            tqdm.write(f"warning: {reason}", file=sys.stderr)
 
     # Checkpoints
 
@@ -253,13 +251,13 @@ class SpladeTrainer(Trainer):
         if main:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
-        _wait()
+        wait_for_all()
         content = aside / f"checkpoint-{self.state.global_step}"
         state = {"totals": self.totals.state_dict(), "watch": self.watch.state_dict()}
         try:
             super()._save_checkpoint(model, trial)
             (content / _monitors(self.args.process_index)).write_text(json.dumps(state), encoding="utf-8")
-            _wait()
+            wait_for_all()
             if main:
                 checkpoints.publish(aside, self.folder)
                 checkpoints.prune(self.folder, self.config.checkpoints.keep)
@@ -268,7 +266,7 @@ class SpladeTrainer(Trainer):
                 f"the checkpoint of step {self.state.global_step:,} cannot be written to {self.folder}: {one_line(error)[:200]}; "
                 "earlier ones are whole: --resume continues from the last"
             ) from error
-        _wait()
+        wait_for_all()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the weights of a checkpoint, shared ones once; under DeepSpeed the engine writes them itself."""
@@ -320,7 +318,8 @@ def _monitors(rank: int) -> str:
     return f"monitors_{rank}.json"
 
 
-def _wait() -> None:
+def wait_for_all() -> None:
+    """Wait until every process is here; nothing where there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
 
@@ -355,8 +354,11 @@ class _Flow(TrainerCallback):
     """Tell the sampler which pass over the data begins (the library reaches it only through some of its wrappers), and
     have the last step logged, whatever its number."""
 
-    def __init__(self, sampler: EpochSampler) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: EpochSampler, totals: Totals) -> None:
+        self.sampler, self.totals = sampler, totals
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.totals.restart_clock()  # what came before is no training
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.sampler.set_epoch(int(state.epoch or 0))

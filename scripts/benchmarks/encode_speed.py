@@ -248,8 +248,12 @@ def report(result: dict[str, Any]) -> str:
     return aligned(rows) + f"\n\n{share}\n\n" + "\n".join(f"{name:<21} {value}" for name, value in result["set_up"].items())
 
 
-def main() -> int:
-    args = arguments()
+def finish(
+    args: argparse.Namespace,
+    measure: Callable[[argparse.Namespace], dict[str, Any]],
+    report: Callable[[dict[str, Any]], str],
+) -> int:
+    """Measure and print, as a table or as JSON; return the exit status."""
     try:
         result = measure(args)
     except (RescaleError, OSError) as error:
@@ -260,4 +264,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish(arguments(), measure, report))

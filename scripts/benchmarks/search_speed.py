@@ -12,17 +12,15 @@ given), which no encoder can shorten.
 import argparse
 import functools
 import importlib.metadata
-import json
 import platform
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from encode_speed import cpu_name, folder_for_pyserini, in_turns, read_lines
+from encode_speed import cpu_name, finish, folder_for_pyserini, in_turns, read_lines
 
 from pyserini_rescale.cli.tables import aligned
-from pyserini_rescale.errors import RescaleError
 from pyserini_rescale.plugin import hook
 
 
@@ -105,16 +103,5 @@ def report(result: dict[str, Any]) -> str:
     return "\n".join([aligned(rows), "", same, *(f"{name:<9} {value}" for name, value in result["set_up"].items())])
 
 
-def main() -> int:
-    args = arguments()
-    try:
-        result = measure(args)
-    except (RescaleError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(result, indent=2) if args.json else report(result))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish(arguments(), measure, report))

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pyserini_rescale.errors import ConfigError, DataError
-from pyserini_rescale.train.data import KEYS, Collator, EpochSampler, find_files, load_triples, order
+from pyserini_rescale.train.data import KEYS, Collator, EpochSampler, load_triples, order
+from pyserini_rescale.train.sources import find_files
 
 ROWS = [("what is one", "one is first", "two"), ("two", "second", "third"), ("drei", "dritte ä", "日本")]
 

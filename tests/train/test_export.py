@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from pyserini_rescale.errors import ConfigError, ModelError
+from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model.head import find_head, load_masked_lm, stored_policy
 from pyserini_rescale.model.splade import pad, plain_pool, splade_vectors
 from pyserini_rescale.train.config import resolve
@@ -174,8 +174,13 @@ def test_calibration_texts_leave_repeats_out():
     first = rows(3)
     texts = calibration_texts([first[0], {**first[1], "positive": first[0]["positive"]}, first[1], first[2]])
     assert texts.queries == tuple(row["query"] for row in first)
-    with pytest.raises(Exception, match="fewer than two different pairs"):
-        calibration_texts(rows(1) * 5)
+
+
+def test_auto_needs_more_than_one_pair(tmp_path, config):
+    path = config(rescale={"factor": "auto", "scope": None})
+    with pytest.raises(DataError, match="fewer than two pairs"):
+        prepare(resolve(str(path)), rows(1) * 5, tmp_path / "start")
+    assert not (tmp_path / "start").exists()
 
 
 def test_a_second_rescale_is_refused(tmp_path, config, backbone):
