@@ -1,4 +1,4 @@
-"""Test collections: a folder or an ir_datasets id, read as streams of documents, queries and judgements.
+"""Test collections: a folder, an ir_datasets id or the docstrings, read as streams of documents, queries, judgements.
 
 A BEIR folder holds corpus.jsonl, queries.jsonl (either may be gzipped) and qrels/SPLIT.tsv; a folder that
 ``write_pyserini_form`` wrote, with the files that Pyserini's encode and search commands take, is read too. Whatever the
@@ -20,10 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyserini_rescale.docstrings import Passage, read_installed, read_passages
 from pyserini_rescale.errors import ConfigError, DataError, one_line
 from pyserini_rescale.files import write_json
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
+DOCSTRINGS = "docstrings"
+DOCSTRING_QUERIES = 1050
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
 CORPUS, TOPICS, QRELS = "corpus/corpus.jsonl", "topics.json", "qrels.txt"
 # What write_pyserini_form writes, and therefore may replace.
@@ -80,11 +83,14 @@ class Counts:
 
 
 def open_collection(source: str, split: str = "test") -> Collection:
-    """Return the collection that ``source`` names: a folder, or an ir_datasets id such as ``beir/scifact/test``.
+    """Return the collection that ``source`` names: a folder, an ir_datasets id such as ``beir/scifact/test``, or
+    ``docstrings``, which every machine has (docstrings.py).
 
-    ``split`` chooses qrels/SPLIT.tsv of a BEIR folder; a folder that write_pyserini_form wrote has one split, and an
-    ir_datasets id names its split itself.
+    ``split`` chooses qrels/SPLIT.tsv of a BEIR folder, and test or train of the docstrings; a folder that
+    write_pyserini_form wrote has one split, and an ir_datasets id names its split itself.
     """
+    if source == DOCSTRINGS:
+        return _docstrings(split)
     folder = Path(source).expanduser()
     if all((folder / name).is_file() for name in (CORPUS, TOPICS, QRELS)):
         return _pyserini_folder(folder)
@@ -96,6 +102,40 @@ def open_collection(source: str, split: str = "test") -> Collection:
             f"ir_datasets id such as beir/scifact/test"
         )
     return _ir_dataset(source)
+
+
+# Docstrings
+
+
+def _docstrings(split: str) -> Collection:
+    if split == "test":
+        return passages_as_collection(read_passages(), DOCSTRING_QUERIES)
+    if split == "train":
+        passages = read_installed(hidden=read_passages())
+        return passages_as_collection(passages, len(passages))
+    raise DataError(f"{DOCSTRINGS} has no split {split!r}: test (standard library), train (installed packages)")
+
+
+def passages_as_collection(passages: list[Passage], queries: int) -> Collection:
+    """Return all passages as documents, and ``queries`` first sentences, evenly spaced, as judged queries.
+
+    Equal ones are one query: a query that begins several docstrings has them all as relevant documents.
+    """
+    chosen: dict[str, str] = {}  # query text -> query id
+    for passage in (passages[number * len(passages) // queries] for number in range(queries)):
+        chosen.setdefault(passage.query, passage.id)
+
+    def judgements() -> Iterator[Judgement]:
+        for passage in passages:
+            if passage.query in chosen:
+                yield Judgement(chosen[passage.query], passage.id, 1)
+
+    return Collection(
+        name=DOCSTRINGS,
+        documents=lambda: (Document(passage.id, "", passage.text) for passage in passages),
+        queries=lambda: (Query(name, text) for text, name in chosen.items()),
+        judgements=judgements,
+    )
 
 
 # BEIR folders

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.errors import ModelError, one_line
+from pyserini_rescale.model.shipped import shipped_folder
 
 KEY = "splade_rescale"
 PREFIX = "splade-rescaled:"
@@ -111,10 +112,12 @@ class Policy:
 
 
 def split_name(name: str) -> tuple[str, bool]:
-    """Split ``splade-rescaled:MODEL`` into (MODEL, True); any other name is returned as (name, False)."""
-    if name.startswith(PREFIX):
-        return name[len(PREFIX) :], True
-    return name, False
+    """Split ``splade-rescaled:MODEL`` into (MODEL, True); any other name is returned as (name, False).
+
+    The name of a model that comes with the package becomes that of its folder.
+    """
+    ours = name.startswith(PREFIX)
+    return shipped_folder(name.removeprefix(PREFIX)), ours
 
 
 def read_policy(name: str) -> Policy | None:

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pyserini_rescale.errors import ConfigError, ModelError, one_line
+from pyserini_rescale.model.policy import split_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -17,6 +18,7 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> "PreTrainedTok
     """
     from transformers import AutoTokenizer
 
+    name, _ = split_name(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
         words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)

@@ -1,1 +1,1 @@
-"""The main job on a small collection that every machine has, see pipeline.py."""
+"""The paper's effect on this machine, in minutes: see pipeline.py."""

@@ -1,114 +1,109 @@
-"""The main job from end to end: collection, backbone, rescale, then Pyserini's encode, index and search, then scores.
+"""What a rescale, or an offset, of a trained head does: one backbone trained three times, searched with Pyserini, scored.
 
-Everything lies in one work folder, which is marked as ours by quickstart.json; a second run repeats what has changed.
-The collection is docstrings.py's, the backbone is backbone.py's.
+The backbone is one that comes with the package (model/shipped.py), the collection the docstrings that every machine has
+(docstrings.py), the recipe regressions/training/mini.yaml. Per setting: train, then Pyserini's encode, index and search,
+with the commands that anybody types; BM25 is beside them. All stages are recorded (regression/stages.py), so that a second
+run repeats only what has changed. The chains of the settings run side by side, one thread each.
 """
 
 import dataclasses
 import json
-import shutil
+import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
-
-from pyserini_rescale.collections import Counts, write_pyserini_form
+from pyserini_rescale.collections import DOCSTRINGS
 from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.files import write_json
-from pyserini_rescale.quickstart import backbone
-from pyserini_rescale.quickstart.docstrings import Passage, as_collection, read_passages
 from pyserini_rescale.regression import measures, stages
 from pyserini_rescale.regression.runner import encode_stage, index_stage, search_stage, statistics_stage
 from pyserini_rescale.regression.stages import Stage, Workplace
+from pyserini_rescale.train.config import config_files
+from pyserini_rescale.train.folder import LOG, MODEL, RECORD
 
 MARKER = "quickstart.json"
-FACTOR = 16.0
-QUERIES = 300
-HITS = 100
+RECIPE = "mini"
+BACKBONES = {"mini-modernbert": "modernbert", "mini-bert": "bert"}
+SETTINGS = {"k1": "k = 1, standard SPLADE", "auto-k": "k as suggested", "auto-offset": "offset as suggested"}
 MEASURES = ("RR@10", "nDCG@10")
-_BATCH = 32
+_WORK = "{work}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """work: the folder; k: the factor the head is divided by; documents: how many, None for all; force: redo all."""
+    """work: the folder. backbone: one of BACKBONES. changes: KEY=VALUE of the training configuration. workers: how many
+    settings at a time. force: do again what is up to date."""
 
     work: Path = Path("runs/quickstart")
-    k: float = FACTOR
-    documents: int | None = None
-    threads: int = 1
+    backbone: str = "mini-modernbert"
+    changes: tuple[str, ...] = ()
+    workers: int = 1
     force: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
-class InMemory:
-    """One model scored with exact dot products, without Pyserini. Terms are means over texts."""
+class Row:
+    """One setting, before and after training. query_terms, document_terms: active ones, (first, last) logging step."""
 
+    name: str
     k: float
+    offset: float | None
     row_norm: float
-    query_terms: float
-    document_terms: float
+    loss: tuple[float, float]
+    query_terms: tuple[float, float]
+    document_terms: tuple[float, float]
     measures: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """One query with its first hits and the place of the document it was cut from (None: not among the hits)."""
-
-    query: str
-    document: str
-    place: int | None
-    hits: tuple[tuple[str, float, str], ...]  # id, score, text
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What the quickstart found. ``measures`` are of the run that Pyserini made."""
+    """What the quickstart found."""
 
     work: Path
-    counts: Counts
-    before: InMemory
-    after: InMemory
-    statistics: dict[str, Any]
-    measures: dict[str, float]
-    examples: tuple[Example, ...]
+    backbone: str
+    counts: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    bm25: dict[str, float]
+    logs: tuple[Path, ...]
     stages: tuple[Stage, ...]
     seconds: float
 
 
 def run(options: Options, say: Callable[[str], None]) -> Outcome:
-    """Do everything; ``say`` gets a line before each step. Raises the steps' errors, ConfigError for the folder."""
+    """Do everything; ``say`` gets a line before each part. Raises the stages' errors, ConfigError for the folder."""
     started = time.monotonic()
     work = _prepare(options.work)
-    say("reading the docstrings of this Python's standard library")
-    passages = _passages(options)
-    counts = write_pyserini_form(as_collection(passages, QUERIES), work / "collection")
-    texts = {passage.id: passage.text for passage in passages}
-    topics = {name: entry["title"] for name, entry in json.loads((work / "collection/topics.json").read_text()).items()}
-    qrels = measures.read_qrels(work / "collection" / "qrels.txt")
-
-    say(f"making a backbone ({backbone.SUMMARY}) and rescaling its head by {options.k:g}")
-    before, after = _make_model(passages, texts, topics, qrels, work / "model", options.k)
-
-    chain = _stages(work, options.threads)
-    place = Workplace(work, {"{work}": work})
+    # Chains run side by side: two threads that share a core are many times slower than one.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    place = Workplace(work, {_WORK: work})
     hook = stages.hook_is_active()
-    for stage in chain:
-        say(stages.shell_form(stage.argv))
-        stages.run_stage(stage, place, force=options.force, hook=hook)
+    lines = _Lines(sys.stderr)
 
-    run_file = measures.read_run(work / "run.txt")
+    def execute(chain: Sequence[Stage]) -> None:
+        for stage in chain:
+            stages.run_stage(stage, place, force=options.force, hook=hook, show=lines)
+
+    first, chains = _first_stages(work), {name: _chain(work, name, options) for name in SETTINGS}
+    say("collecting docstrings: the standard library's to search, those of installed packages to train on; BM25")
+    execute(first)
+    say(f"training {options.backbone} {len(chains)} times, encoding, indexing and searching with each")
+    with ThreadPoolExecutor(options.workers) as pool:
+        for done in [pool.submit(execute, chain) for chain in chains.values()]:
+            done.result()
+
+    qrels = measures.read_qrels(work / "collection" / "qrels.txt")
     outcome = Outcome(
         work=work,
-        counts=counts,
-        before=before,
-        after=after,
-        statistics=json.loads((work / "statistics.json").read_text(encoding="utf-8")),
-        measures=measures.evaluate(MEASURES, qrels, run_file),
-        examples=tuple(_examples(topics, texts, run_file)),
-        stages=tuple(chain),
+        backbone=options.backbone,
+        counts=json.loads((work / "collection" / "counts.json").read_text(encoding="utf-8")),
+        rows=tuple(_row(work / name, name, qrels) for name in SETTINGS),
+        bm25=measures.evaluate(MEASURES, qrels, measures.read_run(work / "bm25.txt")),
+        logs=tuple(work / name / "training" / LOG for name in SETTINGS),
+        stages=tuple(stage for chain in (first, *chains.values()) for stage in chain),
         seconds=time.monotonic() - started,
     )
     _write_result(outcome)
@@ -130,107 +125,85 @@ def _prepare(work: Path) -> Path:
     return work
 
 
-def _passages(options: Options) -> list[Passage]:
-    passages = read_passages()
-    if options.documents is None:
-        return passages
-    if options.documents < 10:
-        raise ConfigError(f"--documents {options.documents}: 10 or more are needed")
-    step = max(1, len(passages) // options.documents)
-    return passages[::step][: options.documents]
+class _Lines:
+    """A stream for the stages' progress: whole lines, since several chains write at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
-def _make_model(
-    passages: list[Passage],
-    texts: dict[str, str],
-    topics: dict[str, str],
-    qrels: measures.Qrels,
-    folder: Path,
-    k: float,
-) -> tuple[InMemory, InMemory]:
-    """Make the backbone, score it in memory, rescale, score again, save it to ``folder``; return both scores."""
-    from pyserini_rescale.model.head import rescale_head, save_model
-
-    model, tokenizer = backbone.make([f"{passage.query} {passage.text}" for passage in passages])
-    before = _score(model, tokenizer, 1.0, texts, topics, qrels)
-    if k == 1:
-        after = before
-    else:
-        rescale_head(model, k)
-        after = _score(model, tokenizer, k, texts, topics, qrels)
-    shutil.rmtree(folder, ignore_errors=True)
-    save_model(model, tokenizer, folder)
-    return before, after
-
-
-def _score(
-    model: Any, tokenizer: Any, k: float, texts: dict[str, str], topics: dict[str, str], qrels: measures.Qrels
-) -> InMemory:
-    from pyserini_rescale.model.head import find_head
-
-    documents = _impacts(model, tokenizer, list(texts.values()))  # (documents, V)
-    queries = _impacts(model, tokenizer, list(topics.values()))  # (queries, V)
-    scores = queries.astype(np.float32) @ documents.astype(np.float32).T  # exact below 2**24
-    ids = list(texts)
-    found: measures.Run = {}
-    for name, row in zip(topics, scores, strict=True):
-        first = np.argsort(-row, kind="stable")[:HITS]
-        found[name] = [
-            measures.Hit(ids[place], rank, float(row[place])) for rank, place in enumerate(first, 1) if row[place] > 0
-        ]
-    return InMemory(
-        k=k,
-        row_norm=float(find_head(model).weight.detach().norm(dim=1).mean()),
-        query_terms=float((queries > 0).sum(axis=1).mean()),
-        document_terms=float((documents > 0).sum(axis=1).mean()),
-        measures=measures.evaluate(MEASURES, qrels, found),
-    )
-
-
-def _impacts(model: Any, tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
-    """Return the impacts (texts, V) of texts, with the rounding that the encoders have."""
-    from pyserini_rescale.encode.quantize import quantize
-    from pyserini_rescale.model.head import find_head
-    from pyserini_rescale.model.policy import Policy
-    from pyserini_rescale.model.splade import micro_batches, pad, splade_vectors
-
-    head, policy = find_head(model), Policy()
-    sequences = tokenizer(list(texts), truncation=True)["input_ids"]
-    result = np.zeros((len(sequences), head.weight.shape[0]), dtype=np.int32)
-    for batch in micro_batches([len(sequence) for sequence in sequences], _BATCH, 2**12):
-        ids, mask = pad([sequences[number] for number in batch], tokenizer.pad_token_id)
-        vectors = splade_vectors(model, head, ids, mask).numpy()
-        result[batch] = quantize(vectors, policy.weight_range, policy.quant_range)
-    return result
-
-
-def _stages(work: Path, threads: int) -> list[Stage]:
-    model, embeddings, index = work / "model", work / "embeddings", work / "index"
+def _first_stages(work: Path) -> list[Stage]:
+    python = ("python", "-m", "pyserini_rescale")
+    collection, triples = work / "collection", work / "triples"
     return [
+        Stage("collection", (*python, "collection", DOCSTRINGS, "--output", str(collection)), (), collection),
+        Stage(
+            "triples",
+            (*python, "train", "mine", DOCSTRINGS, "--split", "train", "--output", str(triples / "triples.jsonl")),
+            (),
+            triples,
+        ),
+        Stage(
+            "bm25",
+            ("python", "-m", "pyserini_rescale.regression.bm25", "--collection", str(collection),
+             "--output", str(work / "bm25.txt")),
+            (collection,),
+            work / "bm25.txt",
+        ),
+    ]  # fmt: skip
+
+
+def _chain(work: Path, name: str, options: Options) -> list[Stage]:
+    """Return the stages of one setting, named NAME.STAGE."""
+    folder, triples = work / name, work / "triples" / "triples.jsonl"
+    config = f"{RECIPE}:{BACKBONES[options.backbone]}.{name}"
+    model, embeddings, index = folder / "training" / MODEL, folder / "embeddings", folder / "index"
+    changes = [part for change in options.changes for part in ("--set", change)]
+    train = (
+        "python", "-m", "pyserini_rescale", "train", "--config", config, "--backbone", options.backbone,
+        "--triples", str(triples), "--output", str(folder / "training"), *changes,
+    )  # fmt: skip
+    chain = [
+        Stage("train", train, (triples, *config_files(config)), folder / "training"),
         encode_stage(work / "collection" / "corpus", str(model), (model,), embeddings),
-        index_stage(embeddings, index, str(threads)),
-        statistics_stage(embeddings, index, work / "statistics.json"),
-        search_stage(index, work / "collection" / "topics.json", str(model), (model,), work / "run.txt", HITS),
+        index_stage(embeddings, index),
+        statistics_stage(embeddings, index, folder / "statistics.json"),
+        search_stage(index, work / "collection" / "topics.json", str(model), (model,), folder / "run.txt"),
     ]
+    return [dataclasses.replace(stage, name=f"{name}.{stage.name}") for stage in chain]
 
 
-def _examples(topics: dict[str, str], texts: dict[str, str], run_file: measures.Run) -> list[Example]:
-    """Return the first query of each kind: answered at rank 1, at rank 2 to 10, and not in the first 10."""
-    found: dict[str, Example] = {}
-    for name, query in topics.items():
-        hits = run_file.get(name, [])
-        order = measures.ranked(hits)
-        place = order.index(name) + 1 if name in order else None
-        kind = "first" if place == 1 else "near" if place is not None and place <= 10 else "far"
-        if kind not in found:
-            scores = {hit.document: hit.score for hit in hits}
-            first = tuple((document, scores[document], texts[document]) for document in order[:3])
-            found[kind] = Example(query, name, place, first)
-    return [found[kind] for kind in ("first", "near", "far") if kind in found]
+def _row(folder: Path, name: str, qrels: measures.Qrels) -> Row:
+    record = json.loads((folder / "training" / RECORD).read_text(encoding="utf-8"))
+    first, last, start = record["first"], record["last"], record["start"]
+    policy = start["policy"]
+
+    def both(key: str) -> tuple[float, float]:
+        return first[key], last[key]
+
+    return Row(
+        name=name,
+        k=policy["k"],
+        offset=None if policy["offset_rule"] is None else policy["bias_offset"],
+        row_norm=start["row_norm"]["mean"],
+        loss=both("contrastive"),
+        query_terms=both("query_active"),
+        document_terms=both("document_active"),
+        measures=measures.evaluate(MEASURES, qrels, measures.read_run(folder / "run.txt")),
+    )
 
 
 def _write_result(outcome: Outcome) -> None:
     plain = dataclasses.asdict(outcome)
-    plain["work"] = str(outcome.work)
+    plain |= {"work": str(outcome.work), "logs": [str(path) for path in outcome.logs]}
     plain["stages"] = [stages.shell_form(stage.argv) for stage in outcome.stages]
-    write_json(outcome.work / MARKER, {**plain, "backbone": backbone.SUMMARY, **stages.environment()})
+    write_json(outcome.work / MARKER, {**plain, **stages.environment()})

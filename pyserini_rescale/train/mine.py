@@ -266,6 +266,15 @@ def search(
 
     size: how many documents the index has to have; Anserini leaves a file's rest out without an error.
     """
+    with contextlib.closing(search_scored(index, size, material, options)) as found:
+        for name, hits in found:
+            yield name, [document for document, _ in hits]
+
+
+def search_scored(
+    index: Path, size: int, material: Material, options: Options
+) -> Generator[tuple[str, list[tuple[str, float]]], None, None]:
+    """Yield what ``search`` does, each hit with its score."""
     from pyserini.pyclass import autoclass
     from pyserini.search.lucene import LuceneSearcher
 
@@ -284,7 +293,7 @@ def search(
                 for name in batch:
                     if name not in found:
                         raise StageError(f"Anserini returned nothing for query {name}: {material.queries[name]!r:.100}")
-                    yield name, [hit.docid for hit in found[name]]
+                    yield name, [(hit.docid, hit.score) for hit in found[name]]
                 bar.update(len(batch))
     finally:
         searcher.close()
