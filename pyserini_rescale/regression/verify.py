@@ -6,6 +6,7 @@ what a reader should know and change no verdict.
 """
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,17 @@ def overall(rows: list[Row], problems: list[str]) -> str:
 
 @dataclasses.dataclass
 class Findings:
-    """What a work folder holds, before it is compared: figures by name, problems, notes."""
+    """What a work folder holds, before it is compared: figures by name, problems, notes.
+
+    other_data: a line for what is not the data that the expected figures were measured on; then nothing is compared.
+    """
 
     measures: dict[str, float] = dataclasses.field(default_factory=dict)
     by_rank: dict[str, float] = dataclasses.field(default_factory=dict)
     counts: dict[str, float] = dataclasses.field(default_factory=dict)
     training: dict[str, float] = dataclasses.field(default_factory=dict)
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
+    other_data: list[str] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -135,7 +140,9 @@ def examine(regression: Regression, place: Workplace, stages: list[Stage]) -> Fi
             found.problems.append(one_line(error))
         except (KeyError, TypeError, AttributeError, ValueError) as error:  # a file of ours, changed by hand
             what = f"{type(error).__name__} {one_line(error)}"
-            found.problems.append(f"{layout.work}: {part.__name__.strip('_').replace('_', ' ')}: unexpected content ({what})")
+            found.problems.append(
+                f"{layout.work}: {part.__name__.strip('_').replace('_', ' ')}: unexpected content ({what})"
+            )
     return found
 
 
@@ -160,15 +167,29 @@ def _examine_collection(regression: Regression, layout: Layout, found: Findings)
         ("judged queries", spec.queries, counts.get("judged_queries")),
         ("judgements", spec.judgements, counts.get("judgements")),
     ):
-        if written != expected:
+        if expected is not None and written != expected:
             found.problems.append(f"the collection has {written} {name}, {expected} are expected")
     if counts.get("queries_without_text"):
         found.notes.append(f"judged queries without a text score 0: {_listed(counts['queries_without_text'])}")
     if counts.get("judgements_outside"):
         found.notes.append(f"{counts['judgements_outside']} judgement(s) name a document that the corpus lacks")
 
+    _compare_data("the collection", regression.expected.collection, counts.get("sha256"), found)
+
+
+def _compare_data(what: str, expected: str | None, written: str | None, found: Findings) -> None:
+    """Note where data is not what the expected figures were measured on."""
+    if expected is not None and written != expected:
+        found.other_data.append(
+            f"{what} made here has SHA-256 {written}, the figures were measured on {expected}: they are not compared"
+        )
+
 
 def _examine_training(regression: Regression, layout: Layout, found: Findings) -> None:
+    if regression.expected.triples is not None and layout.triples.exists():
+        with open(layout.triples, "rb") as stream:
+            written = hashlib.file_digest(stream, "sha256").hexdigest()
+        _compare_data("the file of triples", regression.expected.triples, written, found)
     path = layout.training / "run.json"
     if not path.exists():
         return
@@ -184,12 +205,19 @@ def _examine_index(regression: Regression, layout: Layout, found: Findings) -> N
     found.statistics = _read_json(layout.statistics)
     vectors, index = found.statistics["vectors"], found.statistics["index"]
     found.problems += found.statistics["problems"]
-    if vectors["documents"] != regression.collection.documents:
-        found.problems.append(
-            f"{vectors['documents']} documents were encoded, the collection has {regression.collection.documents}"
-        )
+    documents = _documents(regression, layout)
+    if documents not in (None, vectors["documents"]):
+        found.problems.append(f"{vectors['documents']} documents were encoded, the collection has {documents}")
     found.counts |= {name: index[name] for name in ("documents", "unique_terms", "postings", "impacts")}
     found.counts["empty_vectors"] = vectors["empty_vectors"]
+
+
+def _documents(regression: Regression, layout: Layout) -> int | None:
+    """Return how many documents the collection has: what its YAML says, else what was written of it."""
+    counts = layout.collection / "counts.json"
+    if regression.collection.documents is not None or not counts.exists():
+        return regression.collection.documents
+    return _read_json(counts).get("documents")
 
 
 def _examine_run(regression: Regression, layout: Layout, found: Findings) -> None:
@@ -235,7 +263,10 @@ def _listed(names: list[str]) -> str:
 
 
 def compare(regression: Regression, found: Findings) -> list[Row]:
-    """Return a row for every measure of the collection and every count and training figure that is expected."""
+    """Return a row for every measure of the collection and every count and training figure that is expected.
+
+    Where the data is not what the figures were measured on, every verdict is MISSING.
+    """
     expected = regression.expected
     rows = []
     for kind, names, figures, values in (
@@ -253,7 +284,7 @@ def compare(regression: Regression, found: Findings) -> list[Row]:
                     figure and figure.reference,
                     figure and figure.tolerance,
                     value,
-                    verdict(figure, value),
+                    MISSING if found.other_data else verdict(figure, value),
                 )
             )
     return rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyserini_rescale import yaml_files
-from pyserini_rescale.regression import runner, spec, stages
+from pyserini_rescale.regression import catalogue, runner, stages
 
 FAKE = Path(__file__).with_name("fake_stages.py")
 # q1 "red": d1 and d2 tie at 10, so d2 comes first: RR 1/2, nDCG 1/log2(3). q2 "ball game": d4 (grade 2), d1 (grade 1).
@@ -45,15 +45,19 @@ def toys(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def write_specs(root: Path, measured: dict | None = None, counts: dict | None = None, more: dict | None = None) -> None:
-    """Write the YAML, with other figures where they are given."""
+def write_specs(
+    root: Path, measured: dict | None = None, counts: dict | None = None, more: dict | None = None,
+    expect: dict | None = None,
+) -> None:  # fmt: skip
+    """Write the YAML, with other figures where they are given; more: keys of the model, expect: of what it expects."""
     collection = {
         "name": "toys", "description": "toys", "folder": "toys", "documents": 4, "queries": 2, "judgements": 3,
-        "measures": ["nDCG@10", "RR@10", "R@10"],
+        "measures": ["nDCG@10", "RR@10", "R@10"], "training": {"split": "train"},
     }  # fmt: skip
     expected = {
         "measures": {name: {"measured": value, "tolerance": 0.001} for name, value in (measured or MEASURED).items()},
         "counts": {name: {"measured": value, "tolerance": 0} for name, value in (counts or COUNTS).items()},
+        **(expect or {}),
     }
     model = {"name": "tiny", "description": "t", "folder": "tiny", "expected": {"toys": expected}, **(more or {})}
     for kind, value in (("collections", collection), ("models", model)):
@@ -62,5 +66,5 @@ def write_specs(root: Path, measured: dict | None = None, counts: dict | None = 
 
 
 def plan_of(root: Path) -> runner.Plan:
-    regression = spec.choose(["toys.tiny"], root / "specs")[0]
+    regression = catalogue.choose(["toys.tiny"], root / "specs")[0]
     return runner.plan(regression, runner.Options(root / "data", root / "models", root / "work"), {})

@@ -1,5 +1,6 @@
 """From stages to verdicts and exit statuses, with toy stages; and what makes a verification fail."""
 
+import hashlib
 import json
 import shutil
 
@@ -8,7 +9,7 @@ import pytest
 from pyserini_rescale import yaml_files
 from pyserini_rescale.cli import main
 from pyserini_rescale.errors import ConfigError, ModelError, StageError
-from pyserini_rescale.regression import runner, spec
+from pyserini_rescale.regression import catalogue, runner
 from pyserini_rescale.regression.spec import Figure
 from pyserini_rescale.regression.verify import FAIL, MISSING, OK, Row, overall, verdict
 
@@ -283,11 +284,43 @@ def test_verify_says_which_file_cannot_be_read(toys, capsys):
     assert "run.txt line 1 is not" in capsys.readouterr().out
 
 
+# Data that depends on the machine
+
+
+def test_figures_measured_on_other_data_are_not_compared(toys, capsys):
+    command(toys, "run")
+    sha256 = json.loads((toys / "work" / "collection" / "counts.json").read_text())["sha256"]
+    write_specs(toys, {**MEASURED, "RR@10": 0.1}, expect={"collection": sha256})
+    assert command(toys, "verify") == 1
+    write_specs(toys, {**MEASURED, "RR@10": 0.1}, expect={"collection": "0" * 64})
+    capsys.readouterr()
+    assert command(toys, "verify") == 4
+    out = capsys.readouterr().out
+    assert f"note: the collection made here has SHA-256 {sha256}, the figures were measured on 000" in out
+    assert "toys.tiny: MISSING" in out and "FAIL" not in out and "0.7500" in out
+    (toys / "work" / "run.txt").write_text("q1 Q0 d1 1 5 x\n")  # what is broken fails all the same
+    assert command(toys, "verify") == 1
+
+
+def test_figures_after_training_on_other_triples_are_not_compared(toys):
+    write_trained(toys)
+    path = toys / "specs" / "models" / "made.k2.yaml"
+    triples, training = toys / "work" / "triples" / "triples.jsonl", toys / "work" / "training" / "run.json"
+    for file, text in ((triples, "{}\n"), (training, json.dumps({"last": {"contrastive": 0.9}}))):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    for sha256, state in ((hashlib.sha256(b"{}\n").hexdigest(), FAIL), ("0" * 64, MISSING)):
+        path.write_text(path.read_text().replace("    measures:", f"    triples: '{sha256}'\n    measures:"))
+        rows = {row["name"]: row["verdict"] for row in runner.verify(plan_of_trained(toys))["rows"]}
+        assert rows["contrastive"] == state
+        path.write_text(path.read_text().replace(f"    triples: '{sha256}'\n", ""))
+
+
 # Places
 
 
 def test_places_come_from_options_then_environment_then_their_sources(toys):
-    regression = spec.choose(["toys.tiny"], toys / "specs")[0]
+    regression = catalogue.choose(["toys.tiny"], toys / "specs")[0]
     by_variable = {"PYSERINI_RESCALE_DATA": str(toys / "data"), "PYSERINI_RESCALE_MODELS": str(toys / "models")}
     plan = runner.plan(regression, runner.Options(), by_variable)
     assert (plan.source, plan.model) == (str(toys / "data" / "toys"), str(toys / "models" / "tiny"))
@@ -303,7 +336,7 @@ def test_places_come_from_options_then_environment_then_their_sources(toys):
 
 
 def test_without_folders_the_wheel_and_ir_datasets_are_used(tmp_path):
-    regression = spec.choose(["scifact.splade-tiny"], yaml_files.default_folder())[0]
+    regression = catalogue.choose(["scifact.splade-tiny"], yaml_files.default_folder())[0]
     plan = runner.plan(regression, runner.Options(), {"XDG_CACHE_HOME": str(tmp_path)})
     assert plan.source == "beir/scifact/test" and plan.model == str(
         tmp_path / "pyserini-rescale" / "models" / "splade-tiny"
@@ -314,7 +347,7 @@ def test_without_folders_the_wheel_and_ir_datasets_are_used(tmp_path):
 
 def test_a_hub_id_is_used_as_it_is(toys):
     write_specs(toys, more={"hub": "someone/tiny"})
-    regression = spec.choose(["toys.tiny"], toys / "specs")[0]
+    regression = catalogue.choose(["toys.tiny"], toys / "specs")[0]
     plan = runner.plan(regression, runner.Options(data=toys / "data"), {})
     encode = next(stage for stage in plan.stages if stage.name == "encode")
     assert plan.model == "someone/tiny" and "someone/tiny" in encode.argv
@@ -322,7 +355,7 @@ def test_a_hub_id_is_used_as_it_is(toys):
 
 def test_names_that_pyserini_encode_takes_for_its_own_words_are_written_out(toys, monkeypatch):
     monkeypatch.chdir(toys)
-    regression = spec.choose(["toys.tiny"], toys / "specs")[0]
+    regression = catalogue.choose(["toys.tiny"], toys / "specs")[0]
     plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
     encode = next(stage for stage in plan.stages if stage.name == "encode").argv
     assert [word for word in encode if word in ("input", "output", "encoder")] == ["input", "output", "encoder"]
@@ -401,16 +434,17 @@ def test_a_work_folder_that_is_a_file_is_said(toys, capsys):
 
 
 def write_trained(toys, **changes) -> None:
-    training = {"model": "tiny", "config": "smoke", "triples": {"collection": "toys", "split": "train"}, **changes}
+    training = {"model": "tiny", "config": "smoke", "triples": "toys", **changes}
     measures = {name: {"measured": value, "tolerance": 0.001} for name, value in MEASURED.items()}
     expected = {"measures": measures, "training": {"contrastive": {"measured": 0.5, "tolerance": 0.1}}}
+    training = {key: value for key, value in training.items() if value is not None}
     model = {"name": "made.k2", "description": "t", "training": training, "expected": {"toys": expected}}
     (toys / "specs" / "models" / "made.k2.yaml").write_text(yaml_files.to_yaml(model))
 
 
 def test_a_trained_model_is_mined_for_and_trained_before_it_encodes(toys):
     write_trained(toys)
-    regression = spec.choose(["toys.made.k2"], toys / "specs")[0]
+    regression = catalogue.choose(["toys.made.k2"], toys / "specs")[0]
     plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
     names = ["mine", "train", "collection", "encode", "index", "statistics", "search"]
     assert [stage.name for stage in plan.stages] == names
@@ -424,9 +458,60 @@ def test_a_trained_model_is_mined_for_and_trained_before_it_encodes(toys):
     assert str(toys / "work" / "triples.partial" / "triples.jsonl") in moved
 
 
+def plan_of_trained(toys):
+    regression = catalogue.choose(["toys.made.k2"], toys / "specs")[0]
+    return runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
+
+
+def test_own_triples_come_from_the_collection_that_the_model_is_measured_on(toys):
+    write_trained(toys, triples="own")
+    mine, train, *_ = plan_of_trained(toys).stages
+    assert mine.argv[5:8] == (str(toys / "data" / "toys"), "--split", "train")
+    assert str(mine.output / "triples.jsonl") in train.argv
+    path = toys / "specs" / "collections" / "toys.yaml"
+    path.write_text(path.read_text().replace("training:\n  split: train\n", ""))
+    with pytest.raises(ConfigError, match="expected.toys: training.triples is own, and toys has no training split"):
+        catalogue.load_all(toys / "specs")
+
+
+def test_a_backbone_and_changes_of_keys_are_passed_on(toys):
+    write_trained(toys, model=None, backbone="mini-modernbert", set={"seed": 7, "rescale.factor": 0.5, "rescale.scope": None})
+    plan = plan_of_trained(toys)
+    train = next(stage for stage in plan.stages if stage.name == "train")
+    assert train.argv[train.argv.index("--backbone") + 1] == "mini-modernbert"
+    assert train.argv[train.argv.index("--set") + 1 :][:3] == ("seed=7", "rescale.factor=0.5", "rescale.scope=null")
+    assert not any("mini-modernbert" in str(path) for path in train.inputs)
+    # Its name is part of what decides the result, not a place that may be another elsewhere.
+    assert "mini-modernbert" in runner.stage_module.normalised(train.argv, plan.place.roots)
+
+
+def test_a_configuration_may_say_backbone_and_data_itself(toys):
+    write_trained(toys, model=None, triples=None)
+    stages = plan_of_trained(toys).stages
+    assert [stage.name for stage in stages][:2] == ["train", "collection"]
+    assert not {"--backbone", "--triples", "--set"} & set(stages[0].argv)
+
+
+def test_a_built_in_collection_is_named_by_its_word(toys):
+    path = toys / "specs" / "collections" / "toys.yaml"
+    text = path.read_text().replace("folder: toys", "builtin: docstrings")
+    for name in ("documents: 4\n", "queries: 2\n", "judgements: 3\n"):
+        text = text.replace(name, "")
+    path.write_text(text)
+    write_trained(toys, triples="own")
+    (toys / "docstrings").mkdir()
+    shutil.copy(toys / "data" / "toys" / "corpus.jsonl", toys / "docstrings")  # not what is meant
+    plan = plan_of_trained(toys)
+    by_name = {stage.name: stage for stage in plan.stages}
+    assert plan.source == "docstrings"
+    assert by_name["collection"].argv[4:7] == ("docstrings", "--split", "test")
+    assert by_name["mine"].argv[5:8] == ("docstrings", "--split", "train")
+    assert by_name["collection"].inputs == by_name["mine"].inputs == ()
+
+
 def test_figures_of_the_training_are_compared(toys):
     write_trained(toys)
-    regression = spec.choose(["toys.made.k2"], toys / "specs")[0]
+    regression = catalogue.choose(["toys.made.k2"], toys / "specs")[0]
     plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
     (toys / "work" / "training").mkdir(parents=True)
     for value, state in ((0.45, OK), (0.7, FAIL)):
@@ -438,18 +523,19 @@ def test_figures_of_the_training_are_compared(toys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "nowhere"}, "there is no models/nowhere.yaml"),
-        ({"model": "made.k2"}, "of a model that lies somewhere"),
-        ({"triples": {"collection": "nowhere", "split": "train"}}, "there is no collections/nowhere.yaml"),
+        ({"model": "nowhere"}, "there is no model nowhere that lies somewhere"),
+        ({"model": "made.k2"}, "there is no model made.k2 that lies somewhere"),
+        ({"triples": "nowhere"}, "training.triples: there is no collections/nowhere.yaml"),
+        ({"backbone": "mini-modernbert"}, "model and backbone are two places to start from"),
     ],
 )
 def test_faults_of_a_training_are_said(toys, changes, message):
     write_trained(toys, **changes)
     with pytest.raises(ConfigError, match=message):
-        spec.load_all(toys / "specs")
+        catalogue.load_all(toys / "specs")
 
 
 def test_a_model_has_one_origin(toys):
-    write_specs(toys, more={"training": {"model": "x", "config": "smoke", "triples": {"collection": "toys", "split": "a"}}})
+    write_specs(toys, more={"training": {"model": "x", "config": "smoke", "triples": "toys"}})
     with pytest.raises(ConfigError, match="exactly one of folder and training"):
-        spec.load_all(toys / "specs")
+        catalogue.load_all(toys / "specs")
