@@ -24,6 +24,7 @@ import sys
 import tarfile
 import time
 import zipfile
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def main() -> int:
         make_texts(recipe["texts"], args.work)
     else:
         pretrain(
-            args.type, {**recipe["pretraining"], **({"steps": args.steps} if args.steps else {})}, recipe, args.work
+            args.type, {**recipe["pretraining"], **({"steps": {args.type: args.steps}} if args.steps else {})}, recipe, args.work
         )
     return 0
 
@@ -230,10 +231,10 @@ def pretrain(kind: str, sizes: dict[str, Any], recipe: dict[str, Any], work: Pat
     others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": sizes["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
-        lr=sizes["learning_rate"],
+        lr=sizes["learning_rate"][kind],
         betas=(0.9, 0.98),
     )
-    steps, warm_up = sizes["steps"], sizes["warm_up"]
+    steps, warm_up = sizes["steps"][kind], sizes["warm_up"]
     schedule = LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, max(0.0, (steps - step) / (steps - warm_up))))
     batches = endless_batches(chunks, sizes["tokens_a_batch"], random.Random(sizes["seed"]))
     started = last = time.monotonic()
@@ -241,7 +242,7 @@ def pretrain(kind: str, sizes: dict[str, Any], recipe: dict[str, Any], work: Pat
     losses: list[float] = []
     with (folder / "log.jsonl").open("w", encoding="utf-8") as log:
         for step in range(1, steps + 1):
-            batch = collator([{"input_ids": chunk} for chunk in next(batches)])
+            batch = collator([{"input_ids": chunk.tolist()} for chunk in next(batches)])
             model.train()
             loss = masked_loss(model, kind, batch)
             loss.backward()
@@ -324,19 +325,19 @@ def make_model(kind: str, tokenizer: Any, sizes: dict[str, Any]) -> Any:
     return ModernBertForMaskedLM(ModernBertConfig(**common, **sizes))
 
 
-def tokenized(tokenizer: Any, texts: list[str], length: int) -> list[list[int]]:
-    """Return texts as token ids with [CLS] and [SEP], long ones in pieces of ``length``."""
+def tokenized(tokenizer: Any, texts: list[str], length: int) -> list[array]:
+    """Return texts as token ids with [CLS] and [SEP], long ones in pieces of ``length``; 16 bits an id."""
     chunks = []
     for start in range(0, len(texts), 1000):
         for ids in tokenizer(texts[start : start + 1000], add_special_tokens=False, verbose=False)["input_ids"]:
             for begin in range(0, len(ids), length - 2):
                 piece = ids[begin : begin + length - 2]
                 if len(piece) >= 8:
-                    chunks.append([tokenizer.cls_token_id, *piece, tokenizer.sep_token_id])
+                    chunks.append(array("H", [tokenizer.cls_token_id, *piece, tokenizer.sep_token_id]))
     return chunks
 
 
-def endless_batches(chunks: list[list[int]], most: int, chance: random.Random) -> Iterator[list[list[int]]]:
+def endless_batches(chunks: list[array], most: int, chance: random.Random) -> Iterator[list[array]]:
     """Yield batches of about ``most`` tokens, of chunks of nearly one length, in a new order in every epoch."""
     while True:
         order = list(range(len(chunks)))
@@ -364,7 +365,7 @@ def masked_loss(model: Any, kind: str, batch: Any, reduction: str = "mean") -> A
     return torch.nn.functional.cross_entropy(logits.float(), batch["labels"][chosen], reduction=reduction)
 
 
-def held_out_figures(model: Any, kind: str, tokenizer: Any, collator: Any, chunks: list[list[int]]) -> dict[str, float]:
+def held_out_figures(model: Any, kind: str, tokenizer: Any, collator: Any, chunks: list[array]) -> dict[str, float]:
     """Loss at masked positions of held-out text, and how often the head ranks an unmasked token first at its place."""
     import torch
 
@@ -374,7 +375,7 @@ def held_out_figures(model: Any, kind: str, tokenizer: Any, collator: Any, chunk
     torch.manual_seed(0)  # the same positions every time
     with torch.no_grad():
         for start in range(0, len(chunks), 32):
-            features = [{"input_ids": chunk} for chunk in chunks[start : start + 32]]
+            features = [{"input_ids": chunk.tolist()} for chunk in chunks[start : start + 32]]
             batch = collator(features)
             losses.append(masked_loss(model, kind, batch).item())
             plain = tokenizer.pad(features, return_tensors="pt")

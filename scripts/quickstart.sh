@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up, then run the main job on a small collection: python -m pyserini_rescale quickstart. Options are passed on.
+# Set up, then see what a rescale does: python -m pyserini_rescale quickstart, about ten minutes. Options are passed on.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

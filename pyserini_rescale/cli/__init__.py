@@ -13,7 +13,7 @@ from pyserini_rescale import __version__
 from pyserini_rescale.errors import RescaleError, one_line
 
 COMMANDS = {
-    "quickstart": "the main job on a small collection: rescale, encode, index, search, score",
+    "quickstart": "what a rescale does: a small backbone trained three times, encoded, indexed, searched",
     "head": "the MLM head: show, suggest, rescale, undo",
     "train": "train a SPLADE model, on a CPU or many GPUs; mine hard negatives",
     "run": "run a Pyserini module with our encoders, without the start-up hook",

@@ -11,11 +11,12 @@ EXAMPLES = """\
   python -m pyserini_rescale collection data/scifact --output scifact
   python -m pyserini_rescale collection data/scifact --split train --output scifact-train
   python -m pyserini_rescale collection beir/scifact/test --output scifact
+  python -m pyserini_rescale collection docstrings --output docstrings
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", help="a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or an id of ir_datasets")
+    parser.add_argument("source", help="a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), an id of ir_datasets, or docstrings")
     parser.add_argument("--split", default="test", help="which qrels/SPLIT.tsv of a BEIR folder (default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, help="folder to write; replaced if it is one of ours")
 

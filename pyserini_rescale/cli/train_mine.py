@@ -13,6 +13,7 @@ HELP = (
     "judged relevant, with negatives drawn from BM25's hits. The texts of the corpus are held in memory."
 )
 EXAMPLES = """\
+  python -m pyserini_rescale train mine docstrings --split train --output triples.jsonl
   python -m pyserini_rescale train mine data/scifact --split train --output triples.jsonl
   python -m pyserini_rescale train mine beir/scifact/train --output triples.jsonl --negatives 4 --depth 200 --seed 1
   python -m pyserini_rescale train mine data/msmarco --output triples.jsonl --skip-top 5 --work msmarco-bm25 --threads 16
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "source", metavar="COLLECTION",
-        help="a BEIR folder, a folder that `collection` wrote (which has one split), or an id of ir_datasets",
+        help="a BEIR folder, a folder that `collection` wrote (which has one split), an id of ir_datasets, or docstrings",
     )  # fmt: skip
     add("--split", default=Options.split, help="which qrels/SPLIT.tsv of a BEIR folder (default: %(default)s)")
     add(
