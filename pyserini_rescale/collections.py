@@ -27,7 +27,7 @@ from pyserini_rescale.files import write_json
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
 DOCSTRINGS = "docstrings"
-DOCSTRING_QUERIES = 1050
+DOCSTRING_QUERIES, DOCSTRING_PAIRS = 1050, 10_000
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
 CORPUS, TOPICS, QRELS = "corpus/corpus.jsonl", "topics.json", "qrels.txt"
 # What write_pyserini_form writes, and therefore may replace.
@@ -115,7 +115,7 @@ def _docstrings(split: str) -> Collection:
         return passages_as_collection(read_passages(), DOCSTRING_QUERIES)
     if split == "train":
         passages = read_installed(hidden=read_passages())
-        return passages_as_collection(passages, len(passages))
+        return passages_as_collection(passages, min(DOCSTRING_PAIRS, len(passages)))
     raise DataError(f"{DOCSTRINGS} has no split {split!r}: test (standard library), train (installed packages)")
 
 
