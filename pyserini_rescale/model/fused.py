@@ -16,7 +16,7 @@ At a tie of several positions the first gets the whole gradient. torch.amax woul
 sentence-transformers' pooling choose one, as here. Each is a subgradient; where the tied positions hold the same
 numbers, the gradient of the weights is the same in all.
 
-What is not here: losses and the trainer (train/), second derivatives.
+What is not here: losses and the trainer (train/), second derivatives, torch.func.
 
 Letters: B texts, L positions, V vocabulary, v terms in a block, d width of the projection's input, n entries above 0.
 """
@@ -36,6 +36,10 @@ from pyserini_rescale.model.head import Head
 _ENTRY_CPU = 10
 _ENTRY_DEVICE = 2048
 
+# Entries of a bag added up one after another in float32; sums of more are sums of such sums, so that rounding errors do
+# not grow with the number of terms that one position wins.
+_ADDED_IN_A_ROW = 256
+
 
 def training_vectors(
     model: PreTrainedModel,
@@ -48,7 +52,7 @@ def training_vectors(
 
     head: ``find_head(model)``. fused: False takes the plain form, which makes the logits (B, L, V).
 
-    The projection's parameters are used outside its own forward: fine for gradient checkpointing, DDP (call this within
+    The projection's parameters are used outside its own forward: fine for gradient checkpointing of layers, DDP (call this within
     the wrapped module's forward) and ZeRO stages 1 and 2, not for what hands out parameters module by module (stage 3).
     """
     if not fused:
@@ -99,7 +103,7 @@ class _FusedPool(torch.autograd.Function):
             if need_hidden or need_weight:
                 entry = _ENTRY_CPU if hidden.device.type == "cpu" else _ENTRY_DEVICE
                 share = int(active.sum()) / max(1, active.numel())
-                if share * entry < hidden.shape[1]:
+                if share * entry <= hidden.shape[1]:  # without any position, too
                     of_hidden, of_weight = _sparse(g, active, where, hidden, weight, need_hidden, need_weight)
                 else:
                     rounded = hidden.to(ctx.product), weight.to(ctx.product)
@@ -124,14 +128,14 @@ def _sparse(
 
     Weighted sums of rows are what embedding_bag does: one bag per term, and one bag per position.
     """
-    texts, positions, _ = hidden.shape
+    texts, positions, width = hidden.shape
     hidden, weight = hidden.to(g.dtype), weight.to(g.dtype)
     term, text = (part.contiguous() for part in active.T.nonzero(as_tuple=True))  # (n) each, sorted by term
     values = g[text, term]
     token = text * positions + where[text, term]  # (n): row of hidden as (B L, d)
     of_hidden = of_weight = None
     if need_weight:
-        of_weight = _bags(token, term, values, hidden.reshape(texts * positions, -1), len(weight))
+        of_weight = _bags(token, term, values, hidden.reshape(texts * positions, width), len(weight))
     if need_hidden:
         token, order = token.sort(stable=True)
         of_hidden = _bags(term[order], token, values[order], weight, texts * positions).view(hidden.shape)
@@ -147,8 +151,12 @@ def _bags(
     """
     if not len(rows):
         return table.new_zeros(count, table.shape[1])
-    starts = torch.searchsorted(bags, torch.arange(count, device=bags.device))
-    return nn.functional.embedding_bag(rows, table, starts, mode="sum", per_sample_weights=values)
+    numbers = torch.arange(count, device=bags.device)
+    place = torch.arange(len(rows), device=bags.device) - torch.searchsorted(bags, numbers)[bags]  # in its bag
+    starts = (place % _ADDED_IN_A_ROW == 0).nonzero().squeeze(1)
+    sums = nn.functional.embedding_bag(rows, table, starts, mode="sum", per_sample_weights=values)
+    starts = torch.searchsorted(bags[starts], numbers)
+    return nn.functional.embedding_bag(torch.arange(len(sums), device=bags.device), sums, starts, mode="sum")
 
 
 def _dense(
@@ -167,7 +175,7 @@ def _dense(
     of_hidden = g.new_zeros(texts * positions, width) if need_hidden else None
     of_weight = g.new_empty(len(weight), width) if need_weight else None
     cells = splade._CELLS_CPU if g.device.type == "cpu" else splade._CELLS_DEVICE
-    step = max(256, cells // (texts * positions))
+    step = max(256, cells // max(1, texts * positions))
     for start in range(0, len(weight), step):
         part = slice(start, start + step)
         at = where[:, None, part].long()  # (B, 1, v)

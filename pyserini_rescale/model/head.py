@@ -16,6 +16,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,21 +76,30 @@ class Head:
         return self.projection.weight is getattr(self.word, "weight", None)
 
 
+_bypasses: "weakref.WeakKeyDictionary[nn.Module, threading.RLock]" = weakref.WeakKeyDictionary()
+_bypasses_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def bypassed(projection: nn.Module) -> Iterator[None]:
     """Within this context ``projection`` returns its input, so the model's ``logits`` are that input (B, L, d).
 
-    This is how the logits (B, L, V) are never made, for any model of the library, without rebuilding its head.
+    This is how the logits (B, L, V) are never made, for any model of the library, without rebuilding its head. Threads
+    that bypass the same projection take turns; one that calls the model without a bypass meanwhile gets that input, too.
+    Forward hooks on the projection are applied to its input then.
     """
-    before = projection.__dict__.get("forward")
-    projection.forward = lambda hidden: hidden
-    try:
-        yield
-    finally:
-        if before is None:
-            del projection.forward
-        else:
-            projection.forward = before
+    with _bypasses_lock:
+        lock = _bypasses.setdefault(projection, threading.RLock())
+    with lock:
+        before = projection.__dict__.get("forward")
+        projection.forward = lambda hidden: hidden
+        try:
+            yield
+        finally:
+            if before is None:
+                del projection.forward
+            else:
+                projection.forward = before
 
 
 @contextlib.contextmanager
@@ -136,6 +147,7 @@ def load_masked_lm(
     except Exception as error:  # the same, and safetensors and pickle
         raise ModelError(f"the weights of {name} cannot be loaded: {_short(error)}") from error
     model.eval()
+    model.config.return_dict = True  # whatever a config.json says: outputs are asked for by name
     mismatched = {key: (tuple(stored), tuple(wanted)) for key, stored, wanted in info["mismatched_keys"]}
     if mismatched:
         wrong = [f"{key} is {stored}, not {wanted}" for key, (stored, wanted) in sorted(mismatched.items())]

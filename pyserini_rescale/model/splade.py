@@ -87,7 +87,11 @@ def max_positions(
 
     The product runs in ``product_type``. In half precision the bias is part of it, as in the plain form: a logit is
     then rounded once, at its own size and not at the product's, which a large bias (an offset, say) makes far larger.
+    What half-precision weights leave of a float32 bias is added afterwards; autocast rounds it, as it does in the plain
+    form. Raises ValueError for a mask of another shape.
     """
+    if mask.shape != hidden.shape[:2]:
+        raise ValueError(f"a mask of shape {tuple(mask.shape)} does not fit hidden states {tuple(hidden.shape)}")
     product = product_type(weight)
     blocks = _max_packed if hidden.device.type == "cpu" else _max_padded
     largest = torch.full(
@@ -98,10 +102,16 @@ def max_positions(
     )
     where = torch.zeros(largest.shape, dtype=torch.int32, device=hidden.device) if positions else None
     inner = bias.to(product) if bias is not None and product in (torch.bfloat16, torch.float16) else None
-    with torch.autocast(hidden.device.type, enabled=False):
-        blocks(hidden.to(product), mask.bool(), weight.to(product), inner, largest, where)
-    if bias is not None and inner is None:
-        largest.add_(bias.to(largest.dtype))
+    if mask.numel():
+        with torch.autocast(hidden.device.type, enabled=False):
+            blocks(hidden.to(product), mask.bool(), weight.to(product), inner, largest, where)
+    if bias is not None:
+        rest = bias.to(largest.dtype)
+        if inner is None:
+            largest.add_(rest)
+        elif weight.dtype == product:
+            largest.add_(rest - inner.to(largest.dtype))
+        largest[~mask.bool().any(dim=1)] = -torch.inf  # also where the bias is infinite or no number
     return largest, where
 
 
@@ -259,14 +269,14 @@ class ScreenedHead:
     """A head that leaves out, for a few texts at a time, the terms none of whose logits can be above 0.
 
     For float32 on a CPU and calls of many tokens; anything else goes to ``max_logits`` as it is. The screen is made from
-    the texts themselves, once enough have been seen, again if the weights are changed, and not at all where it does not
-    pay. Which texts it was made from changes the work and not the result.
+    the texts themselves, once enough have been seen, again if the weights are changed (a change through ``.data`` is
+    noticed by a few hundred rows), and not at all where it does not pay. Which texts it was made from changes the work and not the result.
     """
 
     def __init__(self, head: Head) -> None:
         self._head = head
         self._screen: _Screen | None = None
-        self._made_for: tuple[int, int] | None = None
+        self._made_for: tuple[int, int | None, float] | None = None
         self._seen = 0
 
     @torch.no_grad()
@@ -278,16 +288,21 @@ class ScreenedHead:
         if not usual or number < _TOKENS_AT_ONCE // 4:
             return max_logits(hidden, mask, weight, bias)
         self._seen += number
-        made_for = (weight.data_ptr(), weight._version)
+        sample = weight.detach()[:: max(1, len(weight) // 256)]
+        version = None if weight.is_inference() else weight._version
+        made_for = (weight.data_ptr(), version, float(sample.double().sum()))
         if self._made_for != made_for:
             self._screen = None
             if self._seen >= _SCREEN_AFTER and number >= 2 * weight.shape[1]:
                 self._screen, self._made_for = _make_screen(hidden[mask.bool()], weight, bias), made_for
         if self._screen is None:
             return max_logits(hidden, mask, weight, bias)
-        largest = torch.full((len(hidden), len(weight)), -torch.inf)
+        largest = torch.full((len(hidden), len(weight)), -torch.inf, dtype=weight.dtype, device=weight.device)
         _max_screened(hidden, mask.bool(), weight, bias, self._screen, largest)
-        return largest if bias is None else largest.add_(bias)
+        if bias is not None:
+            largest.add_(bias)
+            largest[~mask.bool().any(dim=1)] = -torch.inf
+        return largest
 
 
 def _max_screened(
@@ -308,7 +323,7 @@ def _max_screened(
         if bias is not None:
             bound += bias
         terms = (~(bound <= 0)).nonzero().squeeze(1)  # NaN is among them: it must come through
-        found = torch.empty(len(rows), len(terms))
+        found = weight.new_empty(len(rows), len(terms))
         for start in range(0, len(terms), step):
             logits = torch.mm(weight[terms[start : start + step]], tokens.T)
             for place, block in enumerate(logits.split([lengths[row] for row in rows], dim=1)):

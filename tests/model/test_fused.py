@@ -211,6 +211,51 @@ def test_every_vector_zero(way, form):
     assert vectors.eq(0).all() and gradients[0].eq(0).all() and gradients[1].eq(0).all()
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_nothing_at_all(way, form, shape):
+    _, _, weight, bias = case()
+    vectors, gradients = run(fused_pool, torch.zeros(*shape, 8), torch.zeros(*shape), weight, bias)
+    assert vectors.shape == (shape[0], 300) and vectors.eq(0).all()
+    assert [gradient.shape for gradient in gradients] == [(*shape, 8), weight.shape, bias.shape]
+    assert all(gradient.eq(0).all() for gradient in gradients)
+
+
+def test_a_text_without_tokens_gives_zeros_whatever_the_bias(form):
+    hidden, mask, weight, bias = case()
+    bias[:2] = torch.tensor([torch.inf, torch.nan])
+    assert fused_pool(hidden, mask, weight, bias)[LENGTHS.index(0)].eq(0).all()
+
+
+def test_a_mask_of_another_shape_is_refused():
+    hidden, mask, weight, bias = case()
+    with pytest.raises(ValueError, match="does not fit"):
+        fused_pool(hidden, mask[:1], weight, bias)
+
+
+def test_one_position_that_wins_many_terms_is_added_up_exactly_enough(monkeypatch):
+    monkeypatch.setattr(fused, "_ENTRY_CPU", WAYS["sparse"])
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.rand(1, 16, 32, generator=generator) * 0.1
+    hidden[0, 3] = torch.rand(32, generator=generator) + 1
+    weight = torch.rand(50_000, 32, generator=generator)
+    numbers = hidden, torch.ones(1, 16), weight, torch.zeros(len(weight)), torch.ones(1, len(weight))
+    assert_same(run(fused_pool, *numbers), run(exact_pool, *numbers), 5e-7)
+
+
+@pytest.mark.parametrize("offset", [0.0, 20.0])
+def test_bf16_adds_a_large_float32_bias_as_it_is(form, offset):
+    """A bias as an offset leaves it, of which bfloat16 holds three digits."""
+    hidden, mask, weight, bias = case()
+    weight = weight.bfloat16()
+    got = max_positions(hidden.bfloat16(), mask, weight, bias + offset)[0]
+    want = max_positions(hidden.bfloat16().float(), mask, weight.float(), bias + offset)[0]
+    largest = float(want[want.isfinite()].abs().max())
+    torch.testing.assert_close(got, want, rtol=0, atol=largest * 2**-8)  # the rounding of one sum, not of the bias too
+    rest = (bias + offset) - (bias + offset).bfloat16().float()
+    without = max_positions(hidden.bfloat16(), mask, weight, (bias + offset).bfloat16())[0]
+    torch.testing.assert_close(got, without + rest, rtol=0, atol=1e-6 * largest)
+
+
 def test_a_gradient_that_is_not_finite_is_not_seen_where_the_relu_is_shut(way):
     hidden, mask, weight, bias = case()
     shut = exact_pool(hidden, mask, weight, bias) == 0

@@ -30,7 +30,7 @@ def test_it_is_small_float16_and_whole(name):
     folder = shipped._FOLDER / name
     assert sum(path.stat().st_size for path in folder.iterdir()) < 6e6
     with safe_open(folder / "model.safetensors", "pt") as weights:
-        assert {str(weights.get_tensor(key).dtype) for key in weights.keys()} == {"torch.float16"}  # noqa: SIM118
+        assert {str(weights.get_tensor(key).dtype) for key in weights.keys()} == {"torch.float16"}
     model, tokenizer = load_masked_lm(name), load_tokenizer(name)
     head = find_head(model)
     assert model.dtype == torch.float32 and head.tied and head.bias is not None

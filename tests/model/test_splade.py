@@ -1,6 +1,8 @@
 """The SPLADE vector: the fused form against the plain one, and the plain one against numpy in float64."""
 
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,6 +218,29 @@ def test_changed_weights_get_another_screen(soon):
     assert screened._screen is not first
 
 
+def test_weights_changed_behind_autograds_back_get_another_screen(soon):
+    hidden, mask, head = screenable()
+    screened = ScreenedHead(head)
+    screened.max_logits(hidden, mask)
+    head.weight.data.copy_(head.weight.data.flip(0))  # neither address nor version changes
+    torch.testing.assert_close(
+        screened.max_logits(hidden, mask).relu(), relu_of(head, hidden, mask), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_screen_of_weights_made_for_inference_and_of_another_default_type(soon):
+    with torch.inference_mode():
+        hidden, mask, head = screenable()
+        screened = ScreenedHead(head)
+        torch.set_default_dtype(torch.float64)
+        try:
+            got = screened.max_logits(hidden, mask).relu()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert screened._screen is not None and got.dtype == torch.float32
+        torch.testing.assert_close(got, relu_of(head, hidden, mask), rtol=1e-5, atol=1e-5)
+
+
 def test_there_is_no_screen_where_it_does_not_pay(soon, monkeypatch):
     hidden, mask, head = screenable()
     few = ScreenedHead(head)
@@ -246,6 +271,21 @@ def test_the_projection_is_itself_again_after_a_failure():
     with bypassed(projection):
         pass
     assert projection.forward is replaced
+
+
+def test_threads_that_share_a_model_take_turns():
+    model = build("bert")
+    head, (ids, mask) = find_head(model), texts(model)
+    want = splade_vectors(model, head, ids, mask)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: splade_vectors(model, head, ids, mask), range(100)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(torch.equal(one, want) for one in found)
+    assert "forward" not in head.projection.__dict__
 
 
 def test_half_precision_models_give_float32_vectors():
