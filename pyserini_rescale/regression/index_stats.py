@@ -20,15 +20,20 @@ from pyserini_rescale.files import write_json
 EMPTY_IDS_LISTED = 20
 
 
-def count_vectors(folder: Path) -> dict[str, Any]:
-    """Count documents, empty vectors (with the first ids), distinct terms, postings and the sum of impacts."""
+def vector_files(folder: Path) -> list[Path]:
+    """Return the files that ``pyserini.encode`` wrote; DataError where there is none."""
     files = sorted(folder.glob("*.jsonl")) + sorted(folder.glob("*.jsonl.gz"))
     if not files:
         raise DataError(f"{folder} holds no .jsonl file: encode the collection first")
+    return files
+
+
+def count_vectors(folder: Path) -> dict[str, Any]:
+    """Count documents, empty vectors (with the first ids), distinct terms, postings and the sum of impacts."""
     documents = postings = impacts = longest = empty = 0
     empty_ids: list[str] = []
     terms: set[str] = set()
-    for file in files:
+    for file in vector_files(folder):
         for where, line in read_lines(file):
             try:
                 found = json.loads(line)

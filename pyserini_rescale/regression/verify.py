@@ -1,21 +1,25 @@
-"""Verdicts: what lies in a work folder, measured and compared with what a regression expects.
+"""Verdicts: what lies in the folders of a regression, measured and compared with what is expected.
 
-OK: within the tolerance. FAIL: outside it, on either side. MISSING: nothing to compare, or nothing to compare with.
-Beside the figures there are problems, each of them a FAIL: files that contradict each other or their records. Notes say
-what a reader should know and change no verdict.
+OK: within the tolerance. FAIL: outside it, on either side, or above an upper bound. MISSING: nothing to compare, or
+nothing to compare with. Beside the figures there are problems, each of them a FAIL: files that contradict each other or
+their records. Notes say what a reader should know and change no verdict.
 """
 
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.collections import read_lines
 from pyserini_rescale.errors import DataError, one_line
 from pyserini_rescale.regression import measures
-from pyserini_rescale.regression.spec import Figure, Regression
-from pyserini_rescale.regression.stages import Stage, Workplace, broken, other_versions, read_record
+from pyserini_rescale.regression.layout import read_object
+from pyserini_rescale.regression.planning import Plan, Step
+from pyserini_rescale.regression.query_stats import CLAUSES
+from pyserini_rescale.regression.spec import SPARSITY, Figure, Regression
+from pyserini_rescale.regression.stages import broken, other_versions, read_record
 
 OK, FAIL, MISSING = "OK", "FAIL", "MISSING"
 EXIT_CODES = {OK: 0, FAIL: 1, MISSING: 4}
@@ -23,65 +27,15 @@ _NAMED = 5  # how many ids a message lists
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """The files of one regression's work folder."""
-
-    work: Path
-
-    @property
-    def collection(self) -> Path:
-        return self.work / "collection"
-
-    @property
-    def qrels(self) -> Path:
-        return self.collection / "qrels.txt"
-
-    @property
-    def topics(self) -> Path:
-        return self.collection / "topics.json"
-
-    @property
-    def embeddings(self) -> Path:
-        return self.work / "embeddings"
-
-    @property
-    def index(self) -> Path:
-        return self.work / "index"
-
-    @property
-    def statistics(self) -> Path:
-        return self.work / "statistics.json"
-
-    @property
-    def triples(self) -> Path:
-        return self.work / "triples" / "triples.jsonl"
-
-    @property
-    def training(self) -> Path:
-        return self.work / "training"
-
-    @property
-    def trained_model(self) -> Path:
-        return self.training / "model"
-
-    @property
-    def run(self) -> Path:
-        return self.work / "run.txt"
-
-    @property
-    def result(self) -> Path:
-        return self.work / "result.json"
-
-
-@dataclasses.dataclass(frozen=True)
 class Row:
     """One figure: what was published, expected and found."""
 
-    kind: str  # "measure", "count" or "training"
+    kind: str  # "measure", "count", "sparsity", "training" or "head"
     name: str
     published: float | None
     expected: float | None
     tolerance: float | None
+    at_most: float | None
     found: float | None
     verdict: str
 
@@ -94,7 +48,9 @@ def verdict(figure: Figure | None, found: float | None) -> str:
     """Return OK, FAIL or MISSING for one figure."""
     if figure is None or figure.reference is None or found is None:
         return MISSING
-    # The tolerance is a decimal and so are the figures; 1e-9 keeps 0.643 within 0.642 +- 0.001.
+    # Bounds are decimals and so are the figures; 1e-9 keeps 0.643 within 0.642 +- 0.001.
+    if figure.at_most is not None:
+        return OK if found <= figure.at_most + 1e-9 else FAIL
     return OK if abs(found - figure.reference) <= figure.tolerance + 1e-9 else FAIL
 
 
@@ -108,7 +64,7 @@ def overall(rows: list[Row], problems: list[str]) -> str:
 
 @dataclasses.dataclass
 class Findings:
-    """What a work folder holds, before it is compared: figures by name, problems, notes.
+    """What was found, before it is compared: figures by name, problems, notes.
 
     other_data: a line for what is not the data that the expected figures were measured on; then nothing is compared.
     """
@@ -116,52 +72,93 @@ class Findings:
     measures: dict[str, float] = dataclasses.field(default_factory=dict)
     by_rank: dict[str, float] = dataclasses.field(default_factory=dict)
     counts: dict[str, float] = dataclasses.field(default_factory=dict)
+    sparsity: dict[str, float] = dataclasses.field(default_factory=dict)
     training: dict[str, float] = dataclasses.field(default_factory=dict)
+    head: dict[str, float] = dataclasses.field(default_factory=dict)
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
     other_data: list[str] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
-def examine(regression: Regression, place: Workplace, stages: list[Stage]) -> Findings:
-    """Measure what lies in the work folder; raises nothing for what is absent."""
-    layout = Layout(place.work)
+def examine(plan: Plan) -> Findings:
+    """Measure what is there; raises nothing for what is absent."""
     found = Findings()
-    for stage in stages:
+    for step in plan.steps:
+        stage, place = step.stage, step.place
         found.problems += [f"stage {stage.name}: {reason}" for reason in broken(stage, place)]
         if read_record(place, stage.name):
             found.notes += [f"stage {stage.name}: {line}" for line in other_versions(place, stage.name)]
         elif stage.output.exists():
             found.notes.append(f"stage {stage.name}: {stage.output.name} has no record, it was made by hand")
-    for part in (_examine_collection, _examine_training, _examine_index, _examine_run):
+    found.problems += _disagreements(plan.steps)
+    for part in (_examine_collection, _examine_training, _examine_index, _examine_queries, _examine_run):
         try:
-            part(regression, layout, found)
+            part(plan, found)
         except DataError as error:
             found.problems.append(one_line(error))
         except (KeyError, TypeError, AttributeError, ValueError) as error:  # a file of ours, changed by hand
             what = f"{type(error).__name__} {one_line(error)}"
-            found.problems.append(
-                f"{layout.work}: {part.__name__.strip('_').replace('_', ' ')}: unexpected content ({what})"
-            )
+            where = part.__name__.strip("_").replace("_", " ")
+            found.problems.append(f"{plan.place.work}: {where}: unexpected content ({what})")
     return found
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is not a JSON object")
-    return content
+def mean_of(plan: Plan, results: list[Mapping[str, Any]]) -> Findings:
+    """Return the findings of a mean from its parts' results, which ``runner.verify`` returned."""
+    found = Findings()
+    values = [result.get("found", {}) for result in results]
+    for kind, names in (("measures", plan.regression.collection.measures), ("sparsity", SPARSITY)):
+        for name in names:
+            known = [each[kind][name] for each in values if name in each.get(kind, {})]
+            if len(known) == len(results):
+                getattr(found, kind)[name] = sum(known) / len(known)
+    lacking = [result["name"] for result in results if not result.get("found", {}).get("measures")]
+    if lacking:
+        found.notes.append(f"no mean without {_listed(lacking)}")
+    for result in results:
+        found.problems += [f"{result['name']}: {line}" for line in result.get("problems", ())]
+        # A mean does not hide a part that fails by itself.
+        failed = [row["name"] for row in result.get("rows", ()) if row["verdict"] == FAIL]
+        if failed:
+            found.problems.append(f"{result['name']}: FAIL ({_listed(failed)})")
+    if results:
+        found.head, found.training = (values[0].get(kind, {}) for kind in ("head", "training"))
+    return found
 
 
-def _examine_collection(regression: Regression, layout: Layout, found: Findings) -> None:
-    path = layout.collection / "counts.json"
+def _disagreements(steps: tuple[Step, ...]) -> list[str]:
+    """Return a line for each input that two stages read in different states, such as a model whose quantiser changed
+    between the encoding of documents and of queries."""
+    first: dict[Path, tuple[str, Mapping[str, Any]]] = {}
+    lines = []
+    for step in steps:
+        recorded = read_record(step.place, step.stage.name).get("inputs", {})
+        for path, label in step.labels().items():
+            now = recorded.get(label)
+            if not isinstance(now, dict):
+                continue
+            name, before = first.setdefault(path, (step.stage.name, now))
+            if before.get("sha256") != now.get("sha256"):
+                files = {**before.get("files", {}), **now.get("files", {})}
+                other = [one for one in files if _content(before, one) != _content(now, one)]
+                lines.append(
+                    f"stage {step.stage.name}: {label} is not the one that stage {name} used ({_listed(other)})"
+                )
+    return lines
+
+
+def _content(entry: Mapping[str, Any], file: str) -> Any:
+    """Return the checksum of a file in a record's entry; None where it has none."""
+    return (entry.get("files", {}).get(file) or [None])[-1]
+
+
+def _examine_collection(plan: Plan, found: Findings) -> None:
+    path = plan.layout.counts
     if not path.exists():
         return
-    counts = _read_json(path)
-    spec = regression.collection
+    counts = read_object(path)
+    spec = plan.regression.collection
     for name, expected, written in (
         ("documents", spec.documents, counts.get("documents")),
         ("judged queries", spec.queries, counts.get("judged_queries")),
@@ -173,8 +170,7 @@ def _examine_collection(regression: Regression, layout: Layout, found: Findings)
         found.notes.append(f"judged queries without a text score 0: {_listed(counts['queries_without_text'])}")
     if counts.get("judgements_outside"):
         found.notes.append(f"{counts['judgements_outside']} judgement(s) name a document that the corpus lacks")
-
-    _compare_data("the collection", regression.expected.collection, counts.get("sha256"), found)
+    _compare_data("the collection", plan.regression.expected.collection, counts.get("sha256"), found)
 
 
 def _compare_data(what: str, expected: str | None, written: str | None, found: Findings) -> None:
@@ -185,46 +181,68 @@ def _compare_data(what: str, expected: str | None, written: str | None, found: F
         )
 
 
-def _examine_training(regression: Regression, layout: Layout, found: Findings) -> None:
-    if regression.expected.triples is not None and layout.triples.exists():
+def _examine_training(plan: Plan, found: Findings) -> None:
+    layout, expected = plan.layout, plan.regression.expected
+    if layout.head.exists():
+        found.head = {name: float(value) for name, value in read_object(layout.head).items()}
+    if expected.triples is not None and layout.triples.exists():
         with open(layout.triples, "rb") as stream:
-            written = hashlib.file_digest(stream, "sha256").hexdigest()
-        _compare_data("the file of triples", regression.expected.triples, written, found)
+            _compare_data(
+                "the file of triples", expected.triples, hashlib.file_digest(stream, "sha256").hexdigest(), found
+            )
     path = layout.training / "run.json"
     if not path.exists():
         return
-    last = _read_json(path).get("last")
+    last = read_object(path).get("last")
     if not isinstance(last, dict):
         raise DataError(f"{path} holds no figures of a last step")
     found.training = {name: value for name, value in last.items() if isinstance(value, (int, float))}
 
 
-def _examine_index(regression: Regression, layout: Layout, found: Findings) -> None:
-    if not layout.statistics.exists():
+def _examine_index(plan: Plan, found: Findings) -> None:
+    if not plan.layout.statistics.exists():
         return
-    found.statistics = _read_json(layout.statistics)
+    found.statistics = read_object(plan.layout.statistics)
     vectors, index = found.statistics["vectors"], found.statistics["index"]
     found.problems += found.statistics["problems"]
-    documents = _documents(regression, layout)
+    documents = _documents(plan)
     if documents not in (None, vectors["documents"]):
         found.problems.append(f"{vectors['documents']} documents were encoded, the collection has {documents}")
+    if index["postings"] == 0 and vectors["documents"]:
+        found.notes.append("every vector is empty: there was nothing to search, every query scores 0")
     found.counts |= {name: index[name] for name in ("documents", "unique_terms", "postings", "impacts")}
     found.counts["empty_vectors"] = vectors["empty_vectors"]
 
 
-def _documents(regression: Regression, layout: Layout) -> int | None:
+def _documents(plan: Plan) -> int | None:
     """Return how many documents the collection has: what its YAML says, else what was written of it."""
-    counts = layout.collection / "counts.json"
-    if regression.collection.documents is not None or not counts.exists():
-        return regression.collection.documents
-    return _read_json(counts).get("documents")
+    if plan.regression.collection.documents is not None or not plan.layout.counts.exists():
+        return plan.regression.collection.documents
+    return read_object(plan.layout.counts).get("documents")
 
 
-def _examine_run(regression: Regression, layout: Layout, found: Findings) -> None:
+def _examine_queries(plan: Plan, found: Findings) -> None:
+    if not plan.layout.queries.exists():
+        return
+    queries = read_object(plan.layout.queries)
+    found.statistics["queries"] = queries
+    found.problems += queries["problems"]
+    found.sparsity = {name: queries[name] for name in SPARSITY}
+    if queries["most_terms_in_a_query"] > CLAUSES:
+        found.notes.append(
+            f"queries have up to {queries['most_terms_in_a_query']:,} terms: Lucene's limit of {CLAUSES:,} was raised for the "
+            f"search, none was left out"
+        )
+    if queries["empty_queries"]:
+        found.notes.append(f"{queries['empty_queries']} of {queries['queries']} queries have an empty vector")
+
+
+def _examine_run(plan: Plan, found: Findings) -> None:
+    layout = plan.layout
     if not layout.run.exists() or not layout.qrels.exists():
         return
     qrels, run = measures.read_qrels(layout.qrels), measures.read_run(layout.run)
-    names = regression.collection.measures
+    names = plan.regression.collection.measures
     found.measures = measures.evaluate(names, qrels, run)
     by_rank = measures.by_rank(names, qrels, run)
     found.by_rank = {name: value for name, value in by_rank.items() if abs(value - found.measures[name]) >= 5e-5}
@@ -236,10 +254,11 @@ def _examine_run(regression: Regression, layout: Layout, found: Findings) -> Non
     strangers = [query for query in run if query not in qrels]
     if strangers:
         found.problems.append(f"{layout.run} answers queries that are not judged: {_listed(strangers)}")
-    crowded = [query for query, hits in run.items() if len(hits) > regression.collection.hits]
+    most = plan.regression.collection.hits
+    crowded = [query for query, hits in run.items() if len(hits) > most]
     if crowded:
-        found.problems.append(f"{layout.run} has more than {regression.collection.hits} hits for {_listed(crowded)}")
-    corpus = layout.collection / "corpus" / "corpus.jsonl"
+        found.problems.append(f"{layout.run} has more than {most} hits for {_listed(crowded)}")
+    corpus = layout.corpus / "corpus.jsonl"
     if corpus.exists():
         unknown = {hit.document for hits in run.values() for hit in hits} - document_ids(corpus)
         if unknown:
@@ -263,7 +282,7 @@ def _listed(names: list[str]) -> str:
 
 
 def compare(regression: Regression, found: Findings) -> list[Row]:
-    """Return a row for every measure of the collection and every count and training figure that is expected.
+    """Return a row for every measure of the collection and every other figure that is expected.
 
     Where the data is not what the figures were measured on, every verdict is MISSING.
     """
@@ -272,7 +291,9 @@ def compare(regression: Regression, found: Findings) -> list[Row]:
     for kind, names, figures, values in (
         ("measure", regression.collection.measures, expected.measures, found.measures),
         ("count", expected.counts, expected.counts, found.counts),
+        ("sparsity", expected.sparsity, expected.sparsity, found.sparsity),
         ("training", expected.training, expected.training, found.training),
+        ("head", regression.model.head, regression.model.head, found.head),
     ):
         for name in names:
             figure, value = figures.get(name), values.get(name)
@@ -283,6 +304,7 @@ def compare(regression: Regression, found: Findings) -> list[Row]:
                     figure and figure.published,
                     figure and figure.reference,
                     figure and figure.tolerance,
+                    figure and figure.at_most,
                     value,
                     MISSING if found.other_data else verdict(figure, value),
                 )

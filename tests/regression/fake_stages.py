@@ -1,7 +1,7 @@
 """Stands for Pyserini's commands in tests of the runner: same options, toy work, no JVM. Run as a script.
 
-FAKE_BREAK names a part to do wrong: encode, index (loses a document), search (loses a query), stranger (an unknown
-document).
+FAKE_BREAK names a part to do wrong: encode, index (loses a document), search (loses a query), short (loses a hit), stranger
+(an unknown document), quantiser (queries weigh twice as much in the search), empty (no vector has a term).
 """
 
 import json
@@ -38,7 +38,7 @@ def main() -> None:
         with open(option("--embeddings") / "embeddings.jsonl", "w") as stream:
             for line in (option("--corpus") / "corpus.jsonl").read_text().splitlines():
                 document = json.loads(line)
-                vector = dict.fromkeys(document["text"].split(), 10)
+                vector = dict.fromkeys(document["text"].split() if wrong != "empty" else (), 10)
                 stream.write(json.dumps({"id": document["id"], "vector": vector}) + "\n")
     elif module == "pyserini.index.lucene":
         found = vectors(option("--input"))
@@ -59,16 +59,27 @@ def main() -> None:
         lines = []
         for query, entry in json.loads(option("--topics").read_text()).items():
             words = entry["title"].split()
-            scores = {name: sum(vector.get(word, 0) for word in words) for name, vector in index.items()}
+            weight = 2 if wrong == "quantiser" else 1
+            scores = {name: sum(weight * vector.get(word, 0) for word in words) for name, vector in index.items()}
             order = sorted(
                 ((score, name) for name, score in scores.items() if score), key=lambda pair: (-pair[0], pair[1])
             )
             lines += [f"{query} Q0 {name} {rank} {score:.6f} Anserini\n" for rank, (score, name) in enumerate(order, 1)]
         if wrong == "search":
             lines = [line for line in lines if not line.startswith("q2 ")]
+        if wrong == "short":
+            lines.pop()
         if wrong == "stranger":
             lines.append("q1 Q0 stranger 99 0.1 Anserini\n")
         option("--output").write_text("".join(lines))
+    elif module == "pyserini_rescale.regression.query_stats":
+        from pyserini_rescale.regression import query_stats
+
+        raise SystemExit(query_stats.main(sys.argv[3:], lambda model: lambda text: dict.fromkeys(text.split(), 1)))
+    elif module == "pyserini_rescale.regression.empty_run":
+        from pyserini_rescale.regression import empty_run
+
+        raise SystemExit(empty_run.main(sys.argv[3:]))
     else:
         raise SystemExit(f"no fake of {module}")
 

