@@ -20,7 +20,7 @@ from pyserini_rescale.collections import DOCSTRINGS
 from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.files import write_json
 from pyserini_rescale.regression import measures, stages
-from pyserini_rescale.regression.runner import encode_stage, index_stage, search_stage, statistics_stage
+from pyserini_rescale.regression.planning import encode_stage, index_stage, search_stage, statistics_stage
 from pyserini_rescale.regression.stages import Stage, Workplace
 from pyserini_rescale.train.config import config_files
 from pyserini_rescale.train.folder import LOG, MODEL, RECORD
