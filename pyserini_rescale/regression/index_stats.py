@@ -4,13 +4,15 @@
 
 Anserini may drop what it cannot read and still end well; it leaves out documents without a term; a term that its
 analyzer splits corrupts others. So documents, postings, sum of impacts and distinct terms are counted in the vectors
-(encode/vectors.py), then asked of the index (indexing.py), and every difference is a line in "problems".
+(encode/vectors.py), then asked of the index (indexing.py), and every difference is a line in "problems". "scale" is what
+the index's marker says (encode/marker.py), null where it has none.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+from pyserini_rescale.encode.marker import index_marker
 from pyserini_rescale.encode.vectors import count_vectors
 from pyserini_rescale.errors import RescaleError, one_line
 from pyserini_rescale.files import write_json
@@ -30,7 +32,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     found = problems(vectors, index)
-    write_json(args.output, {"vectors": vectors, "index": index, "problems": found})
+    said = index_marker(args.index)
+    write_json(
+        args.output, {"vectors": vectors, "index": index, "problems": found, "scale": said and said["quantizer"]}
+    )
     for line in found:
         print(f"warning: {line}")
     return 0
