@@ -113,6 +113,11 @@ def corpus_files(path: Path) -> list[Path]:
         return [path / CORPUS]
     if any(path.glob("corpus.jsonl*")) and any(path.glob("queries.jsonl*")):
         return [plain_or_gz(path / "corpus.jsonl")]
+    return folder_files(path)
+
+
+def folder_files(path: Path) -> list[Path]:
+    """Return what lies in a folder, hidden files left out, in order of name; raise DataError where that is no files."""
     files = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     if not files:
         raise DataError(f"{path} is an empty folder")

