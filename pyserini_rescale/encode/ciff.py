@@ -219,7 +219,9 @@ def _postings_list(body: bytes) -> PostingsList:
         field, value, at = _field(body, at)
         fields[field] = value
     numbers = _varints(body[at:]).reshape(-1, 6)  # key, size, key, difference, key, impact
-    if len(numbers) and not (numbers[:, [0, 2, 4]] == [4 << 3 | _BYTES, 1 << 3, 2 << 3]).all():
+    sizes = 2 + _varint_sizes(numbers[:, 3]) + _varint_sizes(numbers[:, 5])
+    keys = numbers[:, [0, 2, 4]] == [4 << 3 | _BYTES, 1 << 3, 2 << 3]
+    if not (keys.all() and np.array_equal(numbers[:, 1], sizes)):
         raise ValueError("a posting has other fields")
     return PostingsList(fields[1].decode(), fields[2], fields[3], np.cumsum(numbers[:, 3]), numbers[:, 5])
 

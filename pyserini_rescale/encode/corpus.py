@@ -91,7 +91,6 @@ def encode(options: Options, place: Place, say: Callable[[str], None], bar: bool
     folder = Folder(options.output)
     folder.check()
     encoder = load(options, place)
-    folder.prepare()
     settings = _settings(options, corpus, folder, encoder, say, bar)
     scale = Quantizer(**settings["quantizer"])
     size, documents = settings["asked"]["unit"], settings["corpus"]["documents"]
@@ -147,7 +146,7 @@ def fingerprint(encoder: "SpladeTexts") -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(encoder.model.state_dict().items()):
         digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
     backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
     digest.update((backend.to_str() if backend is not None else json.dumps(encoder.tokenizer.get_vocab())).encode())
     digest.update("\0".join(encoder.terms).encode())
@@ -172,7 +171,10 @@ def _check(options: Options) -> None:
 def _settings(
     options: Options, corpus: Corpus, folder: Folder, encoder: "DocumentTexts", say: Callable[[str], None], bar: bool
 ) -> dict[str, Any]:
-    """Return the folder's settings, made here if no process was faster; raises ConfigError where they are others."""
+    """Return the folder's settings, made here if no process was faster; raises ConfigError where they are others.
+
+    The folder is made when the corpus has been read to its end.
+    """
     length = _length(options, encoder)
     stored = read_json(folder.settings) if folder.settings.exists() else None
     state = corpus.state()
@@ -197,14 +199,15 @@ def _settings(
     }
     if stored is None:
         scale, record = _scale(options, corpus, size, encoder, length, say)
+        folder.prepare()
         stored = folder.write_once(
             folder.settings,
             {
                 "asked": asked,
-                "model_name": encoder.name,
+                "model_name": _located(encoder.name),
                 "quantizer": dataclasses.asdict(scale),
                 "calibration": record,
-                "corpus": {"source": _absolute(corpus), **size._asdict(), "files": state},
+                "corpus": {"source": _located(corpus.source), **size._asdict(), "files": state},
             },
         )
     different = [
@@ -216,6 +219,7 @@ def _settings(
         raise ConfigError(
             f"{folder.settings} says otherwise: {'; '.join(different)}. Resume as it began, or name another folder"
         )
+    folder.prepare()
     return {**stored, "corpus": {**stored["corpus"], "files": state}}
 
 
@@ -226,8 +230,10 @@ def _unit_size(documents: int, stored: dict[str, Any] | None) -> int:
     return min(LARGEST_UNIT, max(SMALLEST_UNIT, -(-documents // UNITS_AT_LEAST)))
 
 
-def _absolute(corpus: Corpus) -> str:
-    return str(Path(corpus.source).expanduser().absolute()) if corpus.files else corpus.source
+def _located(name: str) -> str:
+    """Return a path so that it is found from everywhere; an id as it is."""
+    path = Path(name).expanduser()
+    return str(path.absolute()) if path.exists() else name
 
 
 def _short(value: Any) -> str:
@@ -308,7 +314,7 @@ def _encode_unit(
     encoder.start_afresh()
     vectors = encoder.weights([text.text for text in texts], _length(options, encoder), progress.update)
     name = f"part-{number:06d}.jsonl" + (".gz" if options.gzip else "")
-    sums = Counter(dict.fromkeys(("empty_vectors", "postings", "impacts", "clamped", "pruned", "bytes"), 0))
+    sums = Counter(dict.fromkeys(("empty_vectors", "postings", "impacts", "clamped", "left_out", "bytes"), 0))
     lengths, largest, empty_ids, digest = [], 0, [], hashlib.sha256()
     packer = zlib.compressobj(wbits=31) if options.gzip else None  # without a name or time: equal vectors, equal file
     with folder.written(folder.vectors / name) as stream:
@@ -326,7 +332,7 @@ def _encode_unit(
             vector = dict(zip(encoder.terms[kept].tolist(), impacts.tolist(), strict=True))
             line = json.dumps({"id": text.id, "vector": vector}).encode() + b"\n"
             put(line if packer is None else packer.compress(line))
-            sums.update(postings=len(kept), impacts=int(impacts.sum()), clamped=clamped, pruned=len(ids) - len(kept))
+            sums.update(postings=len(kept), impacts=int(impacts.sum()), clamped=clamped, left_out=len(ids) - len(kept))
             sums["empty_vectors"] += not len(kept)
             lengths.append(len(kept))
             largest = max(largest, int(impacts.max(initial=0)))

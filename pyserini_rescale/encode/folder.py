@@ -27,7 +27,8 @@ from pyserini_rescale.files import write_json
 
 SETTINGS, VECTORS, UNITS, UNFINISHED, MANIFEST = "settings.json", "vectors", "units", "unfinished", "manifest.json"
 WHAT = "corpus encoded by pyserini-rescale"
-_SUMS = ("documents", "empty_vectors", "postings", "impacts", "clamped", "pruned", "bytes")
+# left_out: terms that were pruned, or rounded to zero.
+_SUMS = ("documents", "empty_vectors", "postings", "impacts", "clamped", "left_out", "bytes")
 
 
 class Folder:

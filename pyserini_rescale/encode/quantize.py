@@ -39,12 +39,13 @@ class Quantizer:
 
     def quantize(self, ids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """Return the ids of terms whose impact is above zero, their impacts, and how many of these were clamped."""
-        impacts = quantize(weights, self.weight_range, self.quant_range)
-        kept = impacts > 0
-        ids, impacts = ids[kept], impacts[kept]
         if self.limit is None:
-            return ids, impacts, 0
-        return ids, np.minimum(impacts, self.limit), int((impacts > self.limit).sum())
+            impacts, clamped = quantize(weights, self.weight_range, self.quant_range), 0
+        else:
+            rounded = _rounded(weights, self.weight_range, self.quant_range)
+            impacts, clamped = np.minimum(rounded, self.limit).astype(np.int64), int((rounded > self.limit).sum())
+        kept = impacts > 0
+        return ids[kept], impacts[kept], clamped
 
 
 def of_policy(policy: Policy) -> Quantizer:
@@ -69,16 +70,21 @@ def quantize(weights: np.ndarray, weight_range: float, quant_range: int) -> np.n
 
     Raises ModelError for weights that are NaN, infinite or negative, ConfigError for impacts above ``MOST``.
     """
-    weights = np.asarray(weights)
-    if weights.size and not (np.isfinite(weights.max()) and weights.min() >= 0):
-        raise ModelError("a term weight is NaN, infinite or negative; the model is damaged, or its numbers overflow")
-    impacts = np.rint(weights.astype(np.float64) * quant_range / weight_range)
-    if weights.size and impacts.max() > MOST:
+    impacts = _rounded(weights, weight_range, quant_range)
+    if impacts.size and impacts.max() > MOST:
         raise ConfigError(
             f"an impact of {impacts.max():.0f} is above {MOST}: "
             f"quant_range {quant_range} over weight_range {weight_range:g} is too fine a scale"
         )
     return impacts.astype(np.int64)
+
+
+def _rounded(weights: np.ndarray, weight_range: float, quant_range: int) -> np.ndarray:
+    """Return weights by a scale, rounded, as float64; raise ModelError for what is no weight."""
+    weights = np.asarray(weights)
+    if weights.size and not (np.isfinite(weights.max()) and weights.min() >= 0):
+        raise ModelError("a term weight is NaN, infinite or negative; the model is damaged, or its numbers overflow")
+    return np.rint(weights.astype(np.float64) * quant_range / weight_range)
 
 
 def sparse_impacts(vectors: np.ndarray, weight_range: float, quant_range: int) -> list[tuple[np.ndarray, np.ndarray]]:

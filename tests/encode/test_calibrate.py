@@ -33,6 +33,7 @@ def test_only_a_scale_with_a_limit_clamps_and_says_how_often():
     kept, impacts, clamped = Quantizer("calibrated", 2.0, 255, limit=255).quantize(ids, weights)
     assert impacts.tolist() == [128, 255, 255] and clamped == 1 and kept.tolist() == [1, 2, 3]
     assert FIXED["x100"].quantize(ids, weights)[1].tolist() == [100, 200, 8000]
+    assert Quantizer("calibrated", 0.01, 255, limit=255).quantize(ids, weights)[1:][0].tolist() == [255] * 3
     with pytest.raises(ModelError, match="NaN"):
         Quantizer("calibrated", 2.0, 255, limit=255).quantize(ids, np.array([1.0, np.inf, 2.0]))
 

@@ -159,7 +159,7 @@ def test_a_ciff_file_that_was_damaged_does_not_read_back(encoded, tmp_path, monk
 
 
 def test_a_damaged_file_of_weights_does_not_read_back(encoded, tmp_path, monkeypatch):
-    monkeypatch.setattr(export.json, "dumps", lambda value, plain=json.dumps, **more: plain(value, **more).replace("5.0", "6.0"))
+    monkeypatch.setattr(export.json, "dumps", lambda value, plain=json.dumps, **more: plain(value, **more).replace("5.8", "6.8"))
     with pytest.raises(DataError, match="does not read back"):
         export.export(encoded[0], tmp_path / "out", "jsonl-float", bar=False)
 
