@@ -145,8 +145,8 @@ def passages_as_collection(passages: list[Passage], queries: int) -> Collection:
 
 
 def _beir_folder(folder: Path, split: str) -> Collection:
-    corpus = _plain_or_gz(folder / "corpus.jsonl")
-    queries = _plain_or_gz(folder / "queries.jsonl")
+    corpus = plain_or_gz(folder / "corpus.jsonl")
+    queries = plain_or_gz(folder / "queries.jsonl")
     qrels = folder / "qrels" / f"{split}.tsv"
     if not qrels.is_file():
         known = sorted(path.stem for path in qrels.parent.glob("*.tsv"))
@@ -154,12 +154,12 @@ def _beir_folder(folder: Path, split: str) -> Collection:
     return Collection(
         name=folder.resolve().name,
         documents=lambda: _read_documents(corpus),
-        queries=lambda: _read_queries(queries),
+        queries=lambda: read_queries(queries),
         judgements=lambda: _read_qrels(qrels),
     )
 
 
-def _plain_or_gz(path: Path) -> Path:
+def plain_or_gz(path: Path) -> Path:
     for candidate in (path, path.with_name(path.name + ".gz")):
         if candidate.is_file():
             return candidate
@@ -183,16 +183,22 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         raise DataError(f"{path} cannot be read after line {number}: {one_line(error)}") from None
 
 
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """Return the JSON object that a line is; raise DataError where it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not valid JSON ({one_line(error)})") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{where} is not a JSON object but {type(found).__name__}")
+    return found
+
+
 def _read_objects(path: Path, id_field: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield (where, id, object) of a JSONL file whose objects have an id."""
     seen: set[str] = set()
     for where, line in read_lines(path):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where} is not valid JSON ({one_line(error)})") from None
-        if not isinstance(found, dict):
-            raise DataError(f"{where} is not a JSON object but {type(found).__name__}")
+        found = json_object(line, where)
         if id_field not in found:
             raise DataError(f"{where} has no field {id_field}")
         yield where, _new_id(found[id_field], where, seen), found
@@ -201,10 +207,10 @@ def _read_objects(path: Path, id_field: str) -> Iterator[tuple[str, str, dict[st
 def _read_documents(path: Path, id_field: str = "_id") -> Iterator[Document]:
     for where, name, found in _read_objects(path, id_field):
         title = found.get("title")
-        yield Document(name, "" if title is None else _text(title, "title", where), _required_text(found, where))
+        yield Document(name, "" if title is None else checked_text(title, "title", where), _required_text(found, where))
 
 
-def _read_queries(path: Path) -> Iterator[Query]:
+def read_queries(path: Path) -> Iterator[Query]:
     for where, name, found in _read_objects(path, "_id"):
         yield Query(name, _required_text(found, where))
 
@@ -230,7 +236,7 @@ def _judgement(query: Any, document: Any, grade: Any, where: str, seen: dict[Any
     """Return the judgement, or None where it repeats an earlier one word by word."""
     if isinstance(grade, bool) or not re.fullmatch(r"[+-]?[0-9]+", str(grade)):
         raise DataError(f"{where}: grade {grade!r} is not an integer (a header must read {' '.join(QRELS_HEADER)})")
-    judged = Judgement(_id(query, where), _id(document, where), int(grade))
+    judged = Judgement(checked_id(query, where), checked_id(document, where), int(grade))
     if judged[:2] not in seen:
         seen[judged[:2]] = judged.grade
         return judged
@@ -242,7 +248,7 @@ def _judgement(query: Any, document: Any, grade: Any, where: str, seen: dict[Any
     return None
 
 
-def _id(value: Any, where: str) -> str:
+def checked_id(value: Any, where: str) -> str:
     """Return an id as a string (numbers become strings); raise where a run file could not hold it."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -257,7 +263,7 @@ def _id(value: Any, where: str) -> str:
 
 
 def _new_id(value: Any, where: str, seen: set[str]) -> str:
-    name = _id(value, where)
+    name = checked_id(value, where)
     if name in seen:
         raise DataError(f"{where}: id {name!r} has been used by an earlier line")
     seen.add(name)
@@ -267,10 +273,10 @@ def _new_id(value: Any, where: str, seen: set[str]) -> str:
 def _required_text(found: dict[str, Any], where: str) -> str:
     if "text" not in found:
         raise DataError(f"{where} has no field text (fields: {', '.join(map(str, found))})")
-    return _text(found["text"], "text", where)
+    return checked_text(found["text"], "text", where)
 
 
-def _text(value: Any, field: str, where: str) -> str:
+def checked_text(value: Any, field: str, where: str) -> str:
     if not isinstance(value, str):
         raise DataError(f"{where}: {field} is not a string but {type(value).__name__}")
     return _encodable(value, field, where)
@@ -292,12 +298,12 @@ def _pyserini_folder(folder: Path) -> Collection:
     return Collection(
         name=folder.resolve().name,
         documents=lambda: _read_documents(folder / CORPUS, "id"),
-        queries=lambda: _read_topics(folder / TOPICS),
+        queries=lambda: read_topics(folder / TOPICS),
         judgements=lambda: _read_trec_qrels(folder / QRELS),
     )
 
 
-def _read_topics(path: Path) -> Iterator[Query]:
+def read_topics(path: Path) -> Iterator[Query]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -306,7 +312,7 @@ def _read_topics(path: Path) -> Iterator[Query]:
         raise DataError(f'{path} is not of the form {{query id: {{"title": text}}}}')
     for name, topic in found.items():
         where = f"{path}, query {name}"
-        yield Query(_id(name, where), _text(topic.get("title"), "title", where))
+        yield Query(checked_id(name, where), checked_text(topic.get("title"), "title", where))
 
 
 def _read_trec_qrels(path: Path) -> Iterator[Judgement]:
@@ -327,22 +333,7 @@ def _read_trec_qrels(path: Path) -> Iterator[Judgement]:
 
 
 def _ir_dataset(name: str) -> Collection:
-    import ir_datasets  # takes a moment, and looks at the environment
-
-    try:
-        dataset = ir_datasets.load(name)
-    except KeyError:
-        raise DataError(f"{name} is neither a folder here nor an id of ir_datasets; {_hint()}") from None
-    lacking = [kind for kind in ("docs", "queries", "qrels") if not dataset.has(kind)]
-    if lacking:
-        raise DataError(
-            f"ir_datasets' {name} has no {', '.join(lacking)}: give the id of a judged split, such as beir/scifact/test"
-        )
-
-    def stream(kind: str) -> Iterator[tuple[str, Any]]:
-        with _ir_datasets_errors(name):
-            for number, item in enumerate(getattr(dataset, f"{kind}_iter")(), start=1):
-                yield f"ir_datasets' {name}, {kind} {number}", item
+    stream = ir_dataset_stream(name, ("docs", "queries", "qrels"))
 
     def documents() -> Iterator[Document]:
         seen: set[str] = set()
@@ -350,14 +341,16 @@ def _ir_dataset(name: str) -> Collection:
             title = getattr(item, "title", None) if hasattr(item, "text") else None
             text = item.text if hasattr(item, "text") else item.default_text()
             yield Document(
-                _new_id(item.doc_id, where, seen), _text(title or "", "title", where), _text(text, "text", where)
+                _new_id(item.doc_id, where, seen),
+                checked_text(title or "", "title", where),
+                checked_text(text, "text", where),
             )
 
     def queries() -> Iterator[Query]:
         seen: set[str] = set()
         for where, item in stream("queries"):
             text = item.text if hasattr(item, "text") else item.default_text()
-            yield Query(_new_id(item.query_id, where, seen), _text(text, "text", where))
+            yield Query(_new_id(item.query_id, where, seen), checked_text(text, "text", where))
 
     def judgements() -> Iterator[Judgement]:
         seen: dict[Any, int] = {}
@@ -367,6 +360,32 @@ def _ir_dataset(name: str) -> Collection:
                 yield judged
 
     return Collection(name, documents, queries, judgements)
+
+
+def ir_dataset_stream(name: str, kinds: Iterable[str]) -> Callable[[str], Iterator[tuple[str, Any]]]:
+    """Return a function that yields (where, item) of one of the ``kinds`` (docs, queries, qrels) of a data set.
+
+    Raises DataError where ir_datasets does not know the name, or the data set lacks a kind.
+    """
+    import ir_datasets  # takes a moment, and looks at the environment
+
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError:
+        raise DataError(f"{name} is neither a folder here nor an id of ir_datasets; {hint()}") from None
+    lacking = [kind for kind in kinds if not dataset.has(kind)]
+    if lacking:
+        example = " of a judged split" if "qrels" in lacking else ""
+        raise DataError(
+            f"ir_datasets' {name} has no {', '.join(lacking)}: give the id{example}, such as beir/scifact/test"
+        )
+
+    def stream(kind: str) -> Iterator[tuple[str, Any]]:
+        with _ir_datasets_errors(name):
+            for number, item in enumerate(getattr(dataset, f"{kind}_iter")(), start=1):
+                yield f"ir_datasets' {name}, {kind} {number}", item
+
+    return stream
 
 
 @contextlib.contextmanager
@@ -379,10 +398,10 @@ def _ir_datasets_errors(name: str) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:  # requests' errors are OSErrors
         reason = one_line(error)
         reason = reason if len(reason) < 120 else reason[:120] + "..."
-        raise DataError(f"ir_datasets cannot provide {name} ({reason}): without internet, {_hint()}") from None
+        raise DataError(f"ir_datasets cannot provide {name} ({reason}): without internet, {hint()}") from None
 
 
-def _hint() -> str:
+def hint() -> str:
     return f"give the collection as a BEIR folder, or name the folder that holds it by --data FOLDER or {DATA_VARIABLE}"
 
 

@@ -4,7 +4,10 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "pyserini_rescale"
-LAYERS = ["errors", "environment", "files", "figures", "logs", "yaml_files", "docstrings", "collections", "model", "encode", "train", "plugin", "regression", "quickstart", "cli", "__main__"]
+LAYERS = [
+    "errors", "environment", "files", "figures", "logs", "lucene", "processes", "yaml_files", "docstrings", "collections",
+    "corpora", "model", "encode", "train", "plugin", "indexing", "regression", "quickstart", "cli", "__main__",
+]  # fmt: skip
 EVERYWHERE = {"__init__", "errors"}
 
 

@@ -16,6 +16,10 @@ COMMANDS = {
     "quickstart": "what a rescale does: a small backbone trained three times, encoded, indexed, searched",
     "head": "the MLM head: show, suggest, rescale, undo",
     "train": "train a SPLADE model, on a CPU or many GPUs; mine hard negatives",
+    "encode": "a corpus of any size to impacts, on one machine or many; topics too",
+    "index": "check vectors, index them through Pyserini, compare, mark the index with its scale",
+    "explain": "why a document has its score: shared terms, contributions, expansions",
+    "export": "an encoded corpus for other engines: CIFF, or JSON lines of weights",
     "run": "run a Pyserini module with our encoders, without the start-up hook",
     "collection": "write corpus, topics and qrels of a collection in the forms that Pyserini reads",
     "regress": "regressions: list, show, run, verify",
@@ -25,6 +29,7 @@ COMMANDS = {
 _OVERVIEW = """\
 examples:
   python -m pyserini_rescale quickstart
+  python -m pyserini_rescale encode --corpus SCIFACT --model MODEL --output scifact-encoded
   python -m pyserini_rescale run pyserini.encode input ... output ... encoder --encoder-class splade-rescaled ...
   python -m pyserini_rescale regress run scifact.splade-tiny
   python -m pyserini_rescale COMMAND --help

@@ -2,7 +2,7 @@
 
 Same formats and the same fields as Pyserini's reader and writer (pyserini/encode/_base.py), whose places these take, with
 what they lack: every line is checked before anything is written, errors name file and line, the collection is not held
-in memory, and the output gets its name only when it is whole. Corpus-scale encoding is not in this module.
+in memory, and the output gets its name only when it is whole. Corpus-scale encoding is in corpus.py.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, cast
 
 from tqdm import tqdm
 
+from pyserini_rescale.corpora import folder_files
 from pyserini_rescale.errors import ConfigError, DataError, one_line
 
 BATCHES_AHEAD = 8
@@ -46,13 +47,7 @@ def collection_files(corpus: str) -> list[Path]:
         raise DataError(f"--corpus {corpus}: no such file or folder")
     if (path / "corpus.jsonl").is_file() and (path / "queries.jsonl").is_file():
         raise DataError(f"--corpus {corpus} holds queries too: give {path / 'corpus.jsonl'} itself")
-    files = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    folders = [entry.name for entry in files if not entry.is_file()]
-    if folders:
-        raise DataError(f"--corpus {corpus} holds something that is not a file: {folders[0]}")
-    if not files:
-        raise DataError(f"--corpus {corpus} is an empty folder")
-    return files
+    return folder_files(path)
 
 
 def _is_id(text: str) -> bool:

@@ -17,9 +17,12 @@ the vocabulary.
 """
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ESCAPE = "[id:"
 LONGEST = 255  # Lucene's WhitespaceTokenizer, in UTF-16 units
@@ -29,14 +32,17 @@ LONGEST = 255  # Lucene's WhitespaceTokenizer, in UTF-16 units
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def is_index_safe(term: str) -> bool:
+def survives(term: str) -> bool:
     """Return whether ``term`` comes out of a whitespace analyzer as the one term that went in."""
-    if not term or term.startswith(ESCAPE) or _UNSAFE.search(term):
-        return False
-    return len(term.encode("utf-16-le")) <= 2 * LONGEST
+    return bool(term) and not _UNSAFE.search(term) and len(term.encode("utf-16-le")) <= 2 * LONGEST
 
 
-def index_terms(tokenizer: PreTrainedTokenizerBase, size: int) -> np.ndarray:
+def is_index_safe(term: str) -> bool:
+    """Return whether a token can be written as it is: it survives, and is not taken for an id."""
+    return not term.startswith(ESCAPE) and survives(term)
+
+
+def index_terms(tokenizer: "PreTrainedTokenizerBase", size: int) -> np.ndarray:
     """Return the term of each of the model's ``size`` vocabulary ids, as an object array (V,) of distinct strings."""
     terms = np.array([f"{ESCAPE}{number}]" for number in range(size)], dtype=object)
     for token, number in sorted(
@@ -47,6 +53,6 @@ def index_terms(tokenizer: PreTrainedTokenizerBase, size: int) -> np.ndarray:
     return terms
 
 
-def special_ids(tokenizer: PreTrainedTokenizerBase, size: int) -> np.ndarray:
+def special_ids(tokenizer: "PreTrainedTokenizerBase", size: int) -> np.ndarray:
     """Return the ids of the tokenizer's special tokens ([CLS], [SEP], ...) that the model has, ascending."""
     return np.array(sorted(number for number in set(tokenizer.all_special_ids) if number < size), dtype=np.int64)

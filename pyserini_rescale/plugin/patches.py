@@ -17,6 +17,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.encode.untyped import UntypedInt, UntypedStr
@@ -231,16 +232,45 @@ def _is_query_encoder(encoder: object) -> bool:
     return isinstance(encoder, SpladeRescaledQueryEncoder)
 
 
+def _is_marked(index_dir: str) -> bool:
+    from pyserini_rescale.encode.marker import index_marker
+
+    return index_marker(Path(index_dir)) is not None
+
+
 def _encode(module: types.ModuleType) -> None:
     """Fact: document encoder classes are looked up in this table. It is also searched for a key that occurs in the
     model's path; ours comes last, and every path that holds it holds "splade" too, so no path is read differently."""
     module.document_encoder_class_map[ENCODER_CLASS] = _document_encoder
 
 
+def _scale_of(encoder: object) -> tuple[float, int] | None:
+    """Return the scale of a query encoder, None where it is not known."""
+    from pyserini_rescale.encode.marker import PYSERINI_SCALE
+
+    if _is_query_encoder(encoder):
+        return encoder.policy.weight_range, encoder.policy.quant_range  # type: ignore[attr-defined]
+    return PYSERINI_SCALE if type(encoder).__name__ == "SpladeQueryEncoder" else None
+
+
+def _check_scale(index_dir: str, encoder: object) -> None:
+    """Refuse an encoder whose scale is not the index's; warn about an index that does not say its own, ours only."""
+    from pyserini_rescale.encode import marker
+
+    scale = _scale_of(encoder)
+    if scale is None:
+        return
+    ours = _is_query_encoder(encoder)
+    warning = marker.check_scale(Path(index_dir), scale, encoder.name if ours else type(encoder).__name__)  # type: ignore[attr-defined]
+    if warning and ours:
+        warn(warning)
+
+
 def _impact_searcher(module: types.ModuleType) -> None:
     """Facts: the query encoder is chosen by a substring of the path, and is None when none occurs in it; a query term
     that stands in every document is dropped unless min_idf is below 0; Lucene refuses more than 1,024 query terms,
-    a limit with a setter of its own."""
+    a limit with a setter of its own; impacts of another scale than the index's are searched without a word. Queries that were
+    encoded before are searched as the encoder's own, in an index that we marked."""
     searcher = module.LuceneImpactSearcher
     if getattr(searcher, "_knows_splade_rescaled", False):
         return
@@ -255,11 +285,14 @@ def _impact_searcher(module: types.ModuleType) -> None:
     @functools.wraps(construct)
     def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: float = UntypedInt(0), *rest: Any, **named: Any):
         construct(self, index_dir, query_encoder, min_idf, *rest, **named)
-        if _is_query_encoder(self.query_encoder):
+        _check_scale(index_dir, self.query_encoder)
+        ours = _is_query_encoder(self.query_encoder)
+        if ours or (query_encoder is None and _is_marked(index_dir)):
             if isinstance(min_idf, UntypedInt):
                 self.min_idf = -1  # idf is never negative: the score is the whole dot product
             limits = module.autoclass("org.apache.lucene.search.IndexSearcher")
-            limits.setMaxClauseCount(max(limits.getMaxClauseCount(), self.query_encoder.vocabulary_size))
+            terms = self.query_encoder.vocabulary_size if ours else len(self.idf)
+            limits.setMaxClauseCount(max(limits.getMaxClauseCount(), terms))
 
     searcher._init_query_encoder_from_str = staticmethod(choose_query_encoder)
     searcher.__init__ = __init__
@@ -451,8 +484,20 @@ class _EncodeQueryCommand:
         namespace["init_encoder"] = init_encoder
 
 
+def _check_topics(args: Any) -> None:
+    """Refuse topics that ``encode topics`` wrote, in an index of another scale; warn where the index does not say its own."""
+    from pyserini_rescale.encode import marker
+
+    if not args.impact or args.encoder or not os.path.isdir(args.index):
+        return
+    found = marker.topics_marker(Path(args.topics))
+    if found is not None and (warning := marker.check_scale(Path(args.index), marker.scale_of(found), args.topics)):
+        warn(warning)
+
+
 class _SearchCommand:
-    """``python -m pyserini.search.lucene``: the searcher class does most of the work, see ``_impact_searcher``."""
+    """``python -m pyserini.search.lucene``: the searcher class does most of the work, see ``_impact_searcher``. Fact:
+    topics are text without a scale, in whose place ``--encoder`` may be left out."""
 
     @staticmethod
     def is_for_us(namespace: dict[str, Any]) -> bool:
@@ -461,7 +506,12 @@ class _SearchCommand:
     @staticmethod
     def adapt(namespace: dict[str, Any]) -> None:
         namespace["argparse"] = _untyped_defaults({"--min-idf": UntypedInt})
-        make = namespace["get_output_writer"]
+        make, read = namespace["get_output_writer"], namespace["get_query_iterator"]
+
+        @functools.wraps(read)
+        def get_query_iterator(*given: Any, **named: Any) -> Any:
+            _check_topics(namespace["args"])
+            return read(*given, **named)
 
         @functools.wraps(make)
         def get_output_writer(path: str, *given: Any, **named: Any) -> Any:
@@ -469,7 +519,7 @@ class _SearchCommand:
                 return make(path, *given, **named)
             return _WrittenAside(path, lambda aside: make(aside, *given, **named))
 
-        namespace["get_output_writer"] = get_output_writer
+        namespace["get_output_writer"], namespace["get_query_iterator"] = get_output_writer, get_query_iterator
 
 
 class _WrittenAside:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pyserini_rescale import lucene
 from pyserini_rescale.collections import DATA_VARIABLE
 from pyserini_rescale.errors import ConfigError
 from pyserini_rescale.model.policy import PREFIX
@@ -318,12 +319,8 @@ def encode_stage(
 
 def index_stage(embeddings: Path, output: Path, threads: str = "1") -> Stage:
     """``pyserini.index.lucene`` for vectors of impacts."""
-    argv = (
-        "python", "-m", "pyserini.index.lucene", "--collection", "JsonVectorCollection",
-        "--input", str(embeddings), "--index", str(output),
-        "--generator", "DefaultLuceneDocumentGenerator", "--threads", threads, "--impact", "--pretokenized",
-    )  # fmt: skip
-    return Stage("index", argv, (embeddings,), output)
+    arguments = lucene.index_arguments("JsonVectorCollection", embeddings, output, threads, *lucene.IMPACTS)
+    return Stage("index", ("python", "-m", lucene.MODULE, *arguments), (embeddings,), output)
 
 
 def statistics_stage(embeddings: Path, index: Path, output: Path) -> Stage:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.collections import read_lines
+from pyserini_rescale.encode.vectors import vector_files
 from pyserini_rescale.errors import DataError, RescaleError, one_line
 from pyserini_rescale.files import write_json
-from pyserini_rescale.regression.index_stats import vector_files
 from pyserini_rescale.regression.measures import Run, read_run
 
 CLAUSES = 1024

@@ -29,7 +29,8 @@ from pyserini_rescale.logs import last_useful_line, progress
 VERSIONED = ("pyserini", "torch", "transformers", "tokenizers")
 # Our own sources that decide what a stage writes: a changed checkout is not up to date though its version is.
 _SOURCES = (
-    "collections.py", "docstrings.py", "encode", "model", "plugin", "regression/bm25.py", "regression/index_stats.py", "train",
+    "collections.py", "corpora.py", "docstrings.py", "encode", "indexing.py", "lucene.py", "model", "plugin",
+    "regression/bm25.py", "regression/index_stats.py", "train",
 )  # fmt: skip
 _HOW = ("--threads", "--device")
 _SECONDS_BETWEEN_LINES = 30  # progress where there is no terminal

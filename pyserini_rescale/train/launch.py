@@ -9,6 +9,7 @@ import socket
 from collections.abc import Mapping
 
 from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.processes import integer
 from pyserini_rescale.train.config import TrainConfig
 
 # Set by every launcher; torch.distributed reads them.
@@ -17,21 +18,12 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 def world_size(environ: Mapping[str, str] | None = None) -> int:
     """Return how many processes the launcher started; 1 without one."""
-    return _integer("WORLD_SIZE", 1, environ)
+    return integer("WORLD_SIZE", 1, environ)
 
 
 def rank(environ: Mapping[str, str] | None = None) -> int:
     """Return this process's number among all; 0 without a launcher."""
-    return _integer("RANK", 0, environ)
-
-
-def _integer(name: str, default: int, environ: Mapping[str, str] | None) -> int:
-    text = (os.environ if environ is None else environ).get(name, "")
-    if not text:
-        return default
-    if not text.isdecimal():
-        raise ConfigError(f"the environment variable {name} is {text!r}, not a number: which launcher set it?")
-    return int(text)
+    return integer("RANK", 0, environ)
 
 
 def check_world(config: TrainConfig) -> None:

@@ -15,8 +15,6 @@ import math
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections import Counter
@@ -30,7 +28,8 @@ from pyserini_rescale.collections import Collection, open_collection, topic_text
 from pyserini_rescale.environment import describe, installed
 from pyserini_rescale.errors import ConfigError, DataError, StageError, one_line
 from pyserini_rescale.files import write_json
-from pyserini_rescale.logs import last_useful_line
+from pyserini_rescale.lucene import index_command
+from pyserini_rescale.lucene import run as _run
 
 FIELDS = ("title", "text")
 WHAT = "triples mined by pyserini-rescale"
@@ -237,26 +236,10 @@ def build_index(work: Path, documents: Mapping[str, str], threads: int, say: Cal
         for name, text in tqdm(indexed.items(), desc="writing documents", unit=" documents"):
             stream.write(json.dumps({"id": name, "contents": text}) + "\n")
     say(f"indexing {len(indexed):,} documents for BM25")
-    _run(index_command(source, index, threads), work / "index.log")
+    _run(index_command("JsonCollection", source, index, threads), work / "index.log")
     shutil.rmtree(source)
     write_json(marker, identity)
     return len(indexed)
-
-
-def index_command(source: Path, index: Path, threads: int) -> list[str]:
-    """Return the command that indexes, as an argument list; through ``run``, so that the start-up hook is not needed."""
-    return [
-        sys.executable, "-m", "pyserini_rescale", "run", "pyserini.index.lucene", "--collection", "JsonCollection",
-        "--input", str(source), "--index", str(index), "--generator", "DefaultLuceneDocumentGenerator",
-        "--threads", str(threads),
-    ]  # fmt: skip
-
-
-def _run(command: Sequence[str], log: Path) -> None:
-    with open(log, "wb") as stream:
-        done = subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise StageError(f"indexing failed (status {done.returncode}): {last_useful_line(log)}")
 
 
 def search(

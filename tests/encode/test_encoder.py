@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from pyserini_rescale.encode import base
 from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model import splade
 from pyserini_rescale.model.policy import KEY, Policy
@@ -71,7 +72,7 @@ def test_documents_and_queries_equal_the_reference(encoder, request, family):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_order_and_vectors_do_not_depend_on_the_company(encoder, bert, batch_size, monkeypatch):
-    monkeypatch.setattr(encoder, "_TOKENS_CPU", 30)
+    monkeypatch.setattr(base, "_TOKENS_CPU", 30)
     texts = [" ".join(TEXTS[number % 4].split()[: 1 + number % 7]) for number in range(25)]
     one = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", batch_size=batch_size)
     assert one.encode(texts) == [one.encode([text])[0] for text in texts]
@@ -178,12 +179,12 @@ def test_a_typed_length_wins_over_the_policy_and_a_default_does_not(encoder, ber
     text = TEXTS[3]
     by_length = {length: reference(bert, text, length) for length in (5, 7, 9)}
     assert by_length[5] != by_length[7] != by_length[9]
-    assert documents.encode([text]) == documents.encode([text], max_length=encoder.UntypedInt(9)) == [by_length[7]]
+    assert documents.encode([text]) == documents.encode([text], max_length=base.UntypedInt(9)) == [by_length[7]]
     assert documents.encode([text], max_length=9) == [by_length[9]]
-    assert queries.encode(text) == queries.encode(text, max_length=encoder.UntypedInt(9)) == by_length[5]
+    assert queries.encode(text) == queries.encode(text, max_length=base.UntypedInt(9)) == by_length[5]
     assert queries.encode(text, max_length=9) == by_length[9]
     plain = encoder.SpladeRescaledDocumentEncoder(bert)
-    assert plain.encode([text], max_length=encoder.UntypedInt(9)) == [by_length[9]]
+    assert plain.encode([text], max_length=base.UntypedInt(9)) == [by_length[9]]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -279,8 +280,8 @@ def test_weights_that_are_no_numbers_are_refused(encoder, bert, poison):
 
 def test_devices(encoder, bert, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert encoder.choose_device("cpu") == torch.device("cpu")
-    assert encoder.choose_device(encoder.UntypedStr("cuda:0")) == torch.device("cpu")
+    assert base.choose_device("cpu") == torch.device("cpu")
+    assert base.choose_device(base.UntypedStr("cuda:0")) == torch.device("cpu")
     assert (
         encoder.SpladeRescaledDocumentEncoder(bert).device == encoder.SpladeRescaledQueryEncoder(bert).device == "cpu"
     )
@@ -292,10 +293,10 @@ def test_devices(encoder, bert, monkeypatch):
             encoder.SpladeRescaledQueryEncoder(bert, device=name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert encoder.choose_device("cuda:1") == torch.device("cuda", 1)
-    assert encoder.choose_device(encoder.UntypedStr("cuda:0")) == torch.device("cuda", 0)
+    assert base.choose_device("cuda:1") == torch.device("cuda", 1)
+    assert base.choose_device(base.UntypedStr("cuda:0")) == torch.device("cuda", 0)
     with pytest.raises(ConfigError, match="sees 2 CUDA devices"):
-        encoder.choose_device("cuda:2")
+        base.choose_device("cuda:2")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -320,8 +321,8 @@ def test_half_precision_is_refused_without_cuda(encoder, bert):
 @pytest.fixture
 def overlapped(encoder, monkeypatch):
     """Tokenize in a thread on a CPU too, two texts at a time with a batch size of 1; gives the texts of each part."""
-    monkeypatch.setattr(encoder, "_OVERLAPPED", ("cpu",))
-    monkeypatch.setattr(encoder, "_BATCHES_AT_ONCE", 2)
+    monkeypatch.setattr(base, "_OVERLAPPED", ("cpu",))
+    monkeypatch.setattr(base, "_BATCHES_AT_ONCE", 2)
     parts = []
     tokenize = encoder.SpladeRescaledDocumentEncoder._sequences
 
@@ -350,7 +351,7 @@ def test_tokenizing_in_a_thread_gives_the_same(encoder, bert, overlapped, add_se
 
 
 def test_a_cpu_does_not_tokenize_in_a_thread(encoder, bert, overlapped, monkeypatch):
-    monkeypatch.setattr(encoder, "_OVERLAPPED", ("cuda", "mps"))
+    monkeypatch.setattr(base, "_OVERLAPPED", ("cuda", "mps"))
     encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", batch_size=1).encode(TEXTS)
     assert overlapped == [(True, 4)]
 
@@ -376,7 +377,7 @@ def test_errors_of_either_thread_reach_the_caller(encoder, bert, overlapped, mon
 
 
 def test_a_bf16_head_is_close_and_off_by_default(encoder, bert, monkeypatch):
-    monkeypatch.delenv(encoder.HEAD_SWITCH, raising=False)
+    monkeypatch.delenv(base.HEAD_SWITCH, raising=False)
     plain = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu")
     want = plain.encode(TEXTS)
     rounded = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", head="bf16-anyway")
@@ -394,12 +395,12 @@ def test_a_bf16_head_is_close_and_off_by_default(encoder, bert, monkeypatch):
 
 def test_the_environment_switches_the_head_and_a_keyword_wins(encoder, bert, monkeypatch):
     for value, kind in (("bf16-anyway", torch.bfloat16), ("fp32", None), ("", None)):
-        monkeypatch.setenv(encoder.HEAD_SWITCH, value)
-        assert encoder.choose_head(None, torch.device("cpu")) == kind
-    monkeypatch.setenv(encoder.HEAD_SWITCH, "bf16-anyway")
+        monkeypatch.setenv(base.HEAD_SWITCH, value)
+        assert base.choose_head(None, torch.device("cpu")) == kind
+    monkeypatch.setenv(base.HEAD_SWITCH, "bf16-anyway")
     plain = encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", head="fp32").encode(TEXTS)
     assert plain != encoder.SpladeRescaledDocumentEncoder(bert, device="cpu").encode(TEXTS)
-    monkeypatch.setenv(encoder.HEAD_SWITCH, "bfloat16")
+    monkeypatch.setenv(base.HEAD_SWITCH, "bfloat16")
     with pytest.raises(ConfigError, match="PYSERINI_RESCALE_HEAD=bfloat16 is not known: use fp32, bf16 or bf16-anyway"):
         encoder.SpladeRescaledQueryEncoder(bert)
     with pytest.raises(ConfigError, match="head 'int8' is not known"):
@@ -407,14 +408,14 @@ def test_the_environment_switches_the_head_and_a_keyword_wins(encoder, bert, mon
 
 
 def test_a_bf16_head_is_refused_where_it_is_emulated(encoder, bert, monkeypatch):
-    monkeypatch.setattr(encoder, "has_bf16", lambda device: False)
+    monkeypatch.setattr(base, "has_bf16", lambda device: False)
     with pytest.raises(ConfigError, match="head 'bf16': no bf16 instructions are found on cpu"):
         encoder.SpladeRescaledDocumentEncoder(bert, device="cpu", head="bf16")
-    monkeypatch.setenv(encoder.HEAD_SWITCH, "bf16")
+    monkeypatch.setenv(base.HEAD_SWITCH, "bf16")
     with pytest.raises(ConfigError, match="PYSERINI_RESCALE_HEAD=bf16: no bf16 .* or use bf16-anyway"):
         encoder.SpladeRescaledQueryEncoder(bert)
-    monkeypatch.setattr(encoder, "has_bf16", lambda device: True)
-    assert encoder.choose_head(None, torch.device("cpu")) == torch.bfloat16
+    monkeypatch.setattr(base, "has_bf16", lambda device: True)
+    assert base.choose_head(None, torch.device("cpu")) == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -429,8 +430,8 @@ def test_a_bf16_head_is_refused_where_it_is_emulated(encoder, bert, monkeypatch)
 )
 def test_bf16_instructions_are_read_from_cpuinfo(encoder, tmp_path, line, has):
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
-    assert encoder.has_bf16(torch.device("cpu"), tmp_path / "cpuinfo") is has
-    assert encoder.has_bf16(torch.device("cpu"), tmp_path / "absent") is False
+    assert base.has_bf16(torch.device("cpu"), tmp_path / "cpuinfo") is has
+    assert base.has_bf16(torch.device("cpu"), tmp_path / "absent") is False
 
 
 # ---- Loading ---------------------------------------------------------------------------------------------------------

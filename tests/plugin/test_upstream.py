@@ -151,3 +151,19 @@ def test_searcher_constructor_is_as_the_patch_knows_it():
     assert methods["__init__"][:4] == ["self", "index_dir", "query_encoder", "min_idf"]
     assert methods["_init_query_encoder_from_str"] == ["query_encoder"]
     assert inspect.isfunction(patches._impact_searcher)
+
+
+def test_the_search_command_reads_topics_by_the_name_that_is_replaced():
+    block = source("pyserini.search.lucene.__main__").split("if __name__")[1]
+    assert "get_query_iterator(args.topics" in block and block.index("get_query_iterator(") < block.index("LuceneImpactSearcher(")
+
+
+def test_pyserinis_own_splade_class_has_its_scale_in_its_code():
+    text = source("pyserini.encode._splade")
+    assert re.search(r"weight_range = 5\b", text) and re.search(r"quant_range = 256\b", text)
+    assert "class SpladeQueryEncoder(" in text
+
+
+def test_queries_without_an_encoder_are_counted_words():
+    text = source("pyserini.search.lucene._impact_searcher")
+    assert re.search(r"query_encoder is None:\s+return TokFreqQueryEncoder\(\)", text)

@@ -49,7 +49,8 @@ def main() -> None:
             "".join(json.dumps({"id": name, "vector": vector}) + "\n" for name, vector in found.items() if vector)
         )
     elif module == "pyserini_rescale.regression.index_stats":
-        from pyserini_rescale.regression.index_stats import count_vectors, problems
+        from pyserini_rescale.encode.vectors import count_vectors
+        from pyserini_rescale.indexing import problems
 
         encoded, index = count_vectors(option("--embeddings")), counts(vectors(option("--index")))
         found = {"vectors": encoded, "index": index, "problems": problems(encoded, index)}
