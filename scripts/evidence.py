@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-BACKBONES = ("modernbert", "bert")
+BACKBONES = ("modernbert",)
 COLLECTIONS = ("docstrings", "scifact")
 CORE = ("k1", "k4", "k16", "auto-offset", "per-term-offset")
 GRID = (

@@ -24,20 +24,21 @@ def test_bad_options_are_one_line(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys):
+def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys, monkeypatch):
+    # After a few steps the other two settings are dense still, which takes minutes to index and search.
+    monkeypatch.setattr(pipeline, "SETTINGS", {"auto-offset": "offset as suggested"})
     work = tmp_path / "encoder"  # a name that pyserini.encode takes for a word of its own when it stands alone
     options = ["quickstart", "--work", str(work), "--set", "max_steps=3", "--set", "monitors.every=1"]
-    assert main([*options, "--workers", "2"]) == 0
-    captured = capsys.readouterr()
-    for part in ("k = 1, standard SPLADE", "k as suggested", "offset as suggested", "BM25", "MS MARCO", str(work)):
-        assert part in captured.out
+    assert main(options) == 0
+    out = capsys.readouterr().out
+    for part in ("offset as suggested", "BM25", "MS MARCO", "pyserini.encode", str(work)):
+        assert part in out
     result = json.loads((work / "quickstart.json").read_text())
-    rows = {row["name"]: row for row in result["rows"]}
-    assert rows["k1"]["k"] == 1 and rows["auto-k"]["k"] > 1 and rows["auto-offset"]["offset"] > 0
-    assert rows["k1"]["document_terms"][0] > 10 * rows["auto-offset"]["document_terms"][0]
-    assert rows["k1"]["row_norm"] == pytest.approx(rows["auto-k"]["row_norm"] * rows["auto-k"]["k"], rel=1e-3)
-    assert result["counts"]["documents"] >= 2500 and result["bm25"]["RR@10"] > 0.2
+    (row,) = result["rows"]
+    assert row["k"] == 1 and row["offset"] > 0 and row["document_terms"][0] < 300
+    assert row["measures"]["RR@10"] > 0.05 and result["bm25"]["RR@10"] > 0.2
+    assert result["counts"]["documents"] >= 2500 and result["counts"]["judged_queries"] >= 1000
     assert (work / "loss.png").stat().st_size > 10_000
-    assert main([*options, "--workers", "1"]) == 0
-    again = capsys.readouterr()
-    assert again.err.count("up to date") == 18 and "started" not in again.err
+    assert main(options) == 0
+    again = capsys.readouterr().err
+    assert again.count("up to date") == 8 and "started" not in again

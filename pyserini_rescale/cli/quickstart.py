@@ -20,7 +20,7 @@ HELP = (
 )
 EXAMPLES = """\
   python -m pyserini_rescale quickstart
-  python -m pyserini_rescale quickstart --backbone mini-bert --work runs/quickstart-bert
+  python -m pyserini_rescale quickstart --work runs/quickstart-large-rate --set optimizer.learning_rate=1e-3
 """
 _SUGGEST_TEXTS = 128
 
@@ -28,12 +28,6 @@ _SUGGEST_TEXTS = 128
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("runs/quickstart"), metavar="DIR", help="folder for all files (%(default)s)"
-    )
-    parser.add_argument(
-        "--backbone",
-        default="mini-modernbert",
-        choices=("mini-modernbert", "mini-bert"),
-        help="one of those that come with the package (%(default)s)",
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="settings at a time (default: one a core, three at most)"
@@ -50,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from pyserini_rescale.quickstart import pipeline
 
     workers = args.workers or min(len(pipeline.SETTINGS), os.cpu_count() or 1)
-    options = pipeline.Options(args.work, args.backbone, tuple(args.set), workers, args.force)
+    options = pipeline.Options(args.work, tuple(args.set), workers, args.force)
     outcome = pipeline.run(options, _say)
     figure = _draw(outcome)
     print("\n" + _report(outcome, figure))

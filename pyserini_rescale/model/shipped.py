@@ -1,13 +1,13 @@
 """Small masked language models that come with the package, by name: usable wherever a folder or Hub id is.
 
-They were pretrained for this package by scripts/pretrain_mini.py (recipe and log beside it): 4 layers x 128, vocabulary
-8,192. ``mini-modernbert`` has ModernBERT's architecture and a cased byte-level BPE, ``mini-bert`` BERT's and an uncased
-WordPiece. Their use is to show and test, on any machine and without a network, what a rescale does to a trained head.
+``mini-modernbert`` has ModernBERT's architecture, 4 layers x 128, and a cased byte-level BPE of 8,192. It was pretrained for
+this package by scripts/pretrain_mini.py (recipe and log beside it). Its use is to show and test, on any machine and
+without a network, what a rescale does to a trained head.
 """
 
 from pathlib import Path
 
-SHIPPED = ("mini-bert", "mini-modernbert")
+SHIPPED = ("mini-modernbert",)
 _FOLDER = Path(__file__).parent / "minis"
 
 

@@ -27,7 +27,7 @@ from pyserini_rescale.train.folder import LOG, MODEL, RECORD
 
 MARKER = "quickstart.json"
 RECIPE = "mini"
-BACKBONES = {"mini-modernbert": "modernbert", "mini-bert": "bert"}
+BACKBONE, VARIANT = "mini-modernbert", "modernbert"
 SETTINGS = {"k1": "k = 1, standard SPLADE", "auto-k": "k as suggested", "auto-offset": "offset as suggested"}
 MEASURES = ("RR@10", "nDCG@10")
 _WORK = "{work}"
@@ -35,11 +35,10 @@ _WORK = "{work}"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """work: the folder. backbone: one of BACKBONES. changes: KEY=VALUE of the training configuration. workers: how many
-    settings at a time. force: do again what is up to date."""
+    """work: the folder. changes: KEY=VALUE of the training configuration. workers: how many settings at a time. force: do
+    again what is up to date."""
 
     work: Path = Path("runs/quickstart")
-    backbone: str = "mini-modernbert"
     changes: tuple[str, ...] = ()
     workers: int = 1
     force: bool = False
@@ -90,7 +89,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     first, chains = _first_stages(work), {name: _chain(work, name, options) for name in SETTINGS}
     say("collecting docstrings: the standard library's to search, those of installed packages to train on; BM25")
     execute(first)
-    say(f"training {options.backbone} {len(chains)} times, encoding, indexing and searching with each")
+    say(f"training {BACKBONE} {len(chains)} times, encoding, indexing and searching with each")
     with ThreadPoolExecutor(options.workers) as pool:
         for done in [pool.submit(execute, chain) for chain in chains.values()]:
             done.result()
@@ -98,7 +97,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     qrels = measures.read_qrels(work / "collection" / "qrels.txt")
     outcome = Outcome(
         work=work,
-        backbone=options.backbone,
+        backbone=BACKBONE,
         counts=json.loads((work / "collection" / "counts.json").read_text(encoding="utf-8")),
         rows=tuple(_row(work / name, name, qrels) for name in SETTINGS),
         bm25=measures.evaluate(MEASURES, qrels, measures.read_run(work / "bm25.txt")),
@@ -165,11 +164,11 @@ def _first_stages(work: Path) -> list[Stage]:
 def _chain(work: Path, name: str, options: Options) -> list[Stage]:
     """Return the stages of one setting, named NAME.STAGE."""
     folder, triples = work / name, work / "triples" / "triples.jsonl"
-    config = f"{RECIPE}:{BACKBONES[options.backbone]}.{name}"
+    config = f"{RECIPE}:{VARIANT}.{name}"
     model, embeddings, index = folder / "training" / MODEL, folder / "embeddings", folder / "index"
     changes = [part for change in options.changes for part in ("--set", change)]
     train = (
-        "python", "-m", "pyserini_rescale", "train", "--config", config, "--backbone", options.backbone,
+        "python", "-m", "pyserini_rescale", "train", "--config", config, "--backbone", BACKBONE,
         "--triples", str(triples), "--output", str(folder / "training"), *changes,
     )  # fmt: skip
     chain = [
