@@ -146,7 +146,10 @@ def test_equal_hashes_of_different_ids_are_not_taken_for_the_same_id(monkeypatch
 
 def test_topics_of_every_kind(tmp_path):
     expected = [Query("1", "wind tunnel"), Query("007", "heat")]
-    objects = [{"_id": 1, "text": "wind\ttunnel"}, {"_id": "007", "text": "heat"}, ]
+    objects = [
+        {"_id": 1, "text": "wind\ttunnel"},
+        {"_id": "007", "text": "heat"},
+    ]
     assert open_topics(write(tmp_path / "queries.jsonl", *objects)) == expected
     assert open_topics(str(tmp_path)) == expected
     assert open_topics(write(tmp_path / "t.tsv", "1\twind tunnel", "007\theat")) == expected

@@ -51,7 +51,20 @@ def wait(pids: list[int]) -> list[dict]:
 
 
 def command(output: Path, *more) -> list:
-    return ["encode", "--corpus", CORPUS, "--model", MODEL, "--output", output, "--device", "cpu", "--unit", UNIT, *more]
+    return [
+        "encode",
+        "--corpus",
+        CORPUS,
+        "--model",
+        MODEL,
+        "--output",
+        output,
+        "--device",
+        "cpu",
+        "--unit",
+        UNIT,
+        *more,
+    ]
 
 
 def run(output: Path, *more, count: int = 1, before=None) -> list[dict]:

@@ -21,7 +21,10 @@ def vectors(number: int, seed: int, scale: float = 1.0, terms: int = 12) -> list
 def test_the_table():
     assert NAMES == ("model", "pyserini", "x100", "calibrated")
     assert of_policy(Policy()) == Quantizer("model", 5.0, 256)
-    assert (FIXED["pyserini"].weight_range, FIXED["pyserini"].quant_range) == (Policy().weight_range, Policy().quant_range)
+    assert (FIXED["pyserini"].weight_range, FIXED["pyserini"].quant_range) == (
+        Policy().weight_range,
+        Policy().quant_range,
+    )
     ids, weights = np.array([4, 5, 6]), np.array([1.0, 0.004, 0.006], dtype=np.float32)
     for name, expected in (("x100", {4: 100, 6: 1}), ("pyserini", {4: 51})):
         kept, impacts, clamped = FIXED[name].quantize(ids, weights)

@@ -30,7 +30,20 @@ def encode(bert, source, monkeypatch, capsys):
         monkeypatch.delenv(name, raising=False)
 
     def run(output: Path, *more: object, corpus: str = source, model: str = bert) -> tuple[int, str]:
-        words = ["encode", "--corpus", corpus, "--model", model, "--output", output, "--device", "cpu", "--unit", UNIT, *more]
+        words = [
+            "encode",
+            "--corpus",
+            corpus,
+            "--model",
+            model,
+            "--output",
+            output,
+            "--device",
+            "cpu",
+            "--unit",
+            UNIT,
+            *more,
+        ]
         status = main(list(map(str, words)))
         return status, capsys.readouterr().err
 
@@ -84,7 +97,12 @@ def test_one_file_a_unit_and_nothing_else_lies_where_anserini_looks(encode, tmp_
     encode(tmp_path / "out")
     names = sorted(path.name for path in (tmp_path / "out" / "vectors").rglob("*"))
     assert names == [f"part-{number:06d}.jsonl" for number in range(5)]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "settings.json", "units", "vectors"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        "settings.json",
+        "units",
+        "vectors",
+    ]
 
 
 def test_gzipped_files_are_the_same_from_run_to_run(encode, tmp_path):
@@ -120,7 +138,9 @@ def test_the_size_of_a_unit_is_the_corpuss_alone(monkeypatch):
 def test_memory_of_a_unit_is_released_and_only_own_documents_are_parsed(source):
     opened = corpus.open_corpus(source)
     parsed = []
-    spied = corpus.Corpus(opened.source, (), opened.files, opened.items, lambda *given: parsed.append(given) or opened.parse(*given))
+    spied = corpus.Corpus(
+        opened.source, (), opened.files, opened.items, lambda *given: parsed.append(given) or opened.parse(*given)
+    )
     found = {number: [text.id for text in some] for number, some in corpus._units(spied, UNIT, [1, 4])}
     assert found == {1: [f"d{number}" for number in range(16, 32)], 4: [f"d{number}" for number in range(64, 70)]}
     assert len(parsed) == 22
@@ -261,7 +281,10 @@ def test_a_corpus_that_changes_while_it_is_encoded(encode, tmp_path, monkeypatch
     monkeypatch.setattr(corpus, "_encode_unit", encode_unit)
     status, said = encode(tmp_path / "out", corpus=str(own))
     assert status == 2 and "has changed since" in errors(said)[0] and done == [0, 1]
-    assert len(list((tmp_path / "out" / "units").iterdir())) == 2 and list((tmp_path / "out" / "unfinished").iterdir()) == []
+    assert (
+        len(list((tmp_path / "out" / "units").iterdir())) == 2
+        and list((tmp_path / "out" / "unfinished").iterdir()) == []
+    )
 
 
 def test_a_model_that_gives_no_numbers_names_the_document(encode, monkeypatch, tmp_path):
@@ -287,7 +310,9 @@ def test_scales_and_pruning(encode, bert, source, tmp_path):
     assert encode(tmp_path / "x100", "--quantizer", "x100")[0] == 0
     for name, vector in read(tmp_path / "x100").items():
         ids, values = weights[name]
-        expected = dict(zip(one.terms[ids].tolist(), np.rint(values.astype(np.float64) * 100).astype(int).tolist(), strict=True))
+        expected = dict(
+            zip(one.terms[ids].tolist(), np.rint(values.astype(np.float64) * 100).astype(int).tolist(), strict=True)
+        )
         assert vector == {term: impact for term, impact in expected.items() if impact}
     assert encode(tmp_path / "pruned", "--quantizer", "x100", "--top-terms", 4, "--share", 0.3)[0] == 0
     for name, vector in read(tmp_path / "pruned").items():
@@ -306,7 +331,11 @@ def test_a_calibrated_scale_fits_a_byte_and_its_loss_is_in_the_manifest(encode, 
     assert found["quantizer"]["name"] == "calibrated" and found["quantizer"]["limit"] == 255
     assert 150 < found["largest_impact"] <= 255
     kept = found["calibration"]["candidates"][0]
-    assert 0.8 < kept["overlap"] <= 1 and 0.8 < kept["kendall"] <= 1 and set(found["calibration"]["others"]) == {"pyserini", "x100"}
+    assert (
+        0.8 < kept["overlap"] <= 1
+        and 0.8 < kept["kendall"] <= 1
+        and set(found["calibration"]["others"]) == {"pyserini", "x100"}
+    )
     status, said = encode(tmp_path / "halves", "--quantizer", "calibrated", "--sample", 50)
     assert status == 0 and "first halves of documents" in said
 
@@ -350,14 +379,20 @@ def _forge(encoded: Path, change) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda encoded: _forge(encoded, lambda lines: lines[:-1]), "15 documents of 16, and differs from the corpus at its line 16"),
+        (
+            lambda encoded: _forge(encoded, lambda lines: lines[:-1]),
+            "15 documents of 16, and differs from the corpus at its line 16",
+        ),
         (lambda encoded: _forge(encoded, lambda lines: [*lines, lines[3]]), "17 documents of 16"),
         (lambda encoded: _forge(encoded, lambda lines: [lines[1], lines[0], *lines[2:]]), "at its line 1"),
         (lambda encoded: _forge(encoded, lambda lines: [*lines[:4], lines[3], *lines[5:]]), "at its line 5"),
         (lambda encoded: _first(encoded).write_bytes(_first(encoded).read_bytes().replace(b"d1", b"d7")), "checksum"),
         (lambda encoded: _first(encoded).unlink(), "1 of 5 units are missing (0)"),
         (lambda encoded: (encoded / "units" / "000003.json").unlink(), "1 of 5 units are missing (3)"),
-        (lambda encoded: (encoded / "vectors" / "copy.jsonl").write_bytes(_first(encoded).read_bytes()), "holds copy.jsonl"),
+        (
+            lambda encoded: (encoded / "vectors" / "copy.jsonl").write_bytes(_first(encoded).read_bytes()),
+            "holds copy.jsonl",
+        ),
     ],
 )
 def test_check_finds(encoded, capsys, damage, says):
@@ -381,15 +416,22 @@ def test_topics_carry_the_scale_of_the_corpus(encode, bert, tmp_path, capsys):
     topics = tmp_path / "topics.tsv"
     topics.write_text("1\twind tunnel\n007\theat flow gas\n")
     assert encode(tmp_path / "out", "--quantizer", "x100")[0] == 0
-    assert main(["encode", "topics", str(topics), "--like", str(tmp_path / "out"), "--output", str(tmp_path / "t.json")]) == 0
+    assert (
+        main(["encode", "topics", str(topics), "--like", str(tmp_path / "out"), "--output", str(tmp_path / "t.json")])
+        == 0
+    )
     found = json.loads((tmp_path / "t.json").read_text())
     assert list(found) == ["1", "007"]
     one = QueryTexts(bert)
     for name, text in (("1", "wind tunnel"), ("007", "heat flow gas")):
         ids, values = one.weights(text)
         words = found[name]["title"].split()
-        expected = dict(zip(one.terms[ids].tolist(), np.rint(values.astype(np.float64) * 100).astype(int).tolist(), strict=True))
-        assert {word: words.count(word) for word in words} == {term: impact for term, impact in expected.items() if impact}
+        expected = dict(
+            zip(one.terms[ids].tolist(), np.rint(values.astype(np.float64) * 100).astype(int).tolist(), strict=True)
+        )
+        assert {word: words.count(word) for word in words} == {
+            term: impact for term, impact in expected.items() if impact
+        }
     said = json.loads((tmp_path / "t.json.manifest.json").read_text())
     assert said["quantizer"]["quant_range"] == 100 and said["topics"] == 2 and said["max_length"] == 32
     capsys.readouterr()
@@ -417,6 +459,16 @@ def test_topics_carry_the_scale_of_the_corpus(encode, bert, tmp_path, capsys):
 def test_topics_of_another_model_are_refused(encode, roberta, tmp_path, capsys):
     (tmp_path / "topics.tsv").write_text("1\twind tunnel\n")
     encode(tmp_path / "out")
-    words = ["encode", "topics", tmp_path / "topics.tsv", "--like", tmp_path / "out", "--model", roberta, "--output", tmp_path / "t.json"]
+    words = [
+        "encode",
+        "topics",
+        tmp_path / "topics.tsv",
+        "--like",
+        tmp_path / "out",
+        "--model",
+        roberta,
+        "--output",
+        tmp_path / "t.json",
+    ]
     assert main(list(map(str, words))) == 2
     assert "is not the model that encoded" in capsys.readouterr().err

@@ -110,5 +110,3 @@ def test_a_worker_killed_under_torchrun(bert, tmp_path):
     for name in names:
         data = (tmp_path / "plain" / "vectors" / name).read_bytes()
         assert (output / "vectors" / name).read_bytes() == data and before.get(name, data) == data
-
-

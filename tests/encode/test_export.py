@@ -22,12 +22,17 @@ def make(folder: Path, documents: int = 300) -> tuple[Path, dict[str, dict[str, 
     """An encoded corpus as export needs it: vectors in two files, and a manifest."""
     chance = random.Random(0)
     found = {
-        f"d{number}": {term: chance.choice([1, 2, 127, 128, 255, 300, 20_000]) for term in chance.sample(TERMS, chance.randint(0, 9))}
+        f"d{number}": {
+            term: chance.choice([1, 2, 127, 128, 255, 300, 20_000])
+            for term in chance.sample(TERMS, chance.randint(0, 9))
+        }
         for number in range(documents)
     }
     (folder / "vectors").mkdir(parents=True)
     (folder / SETTINGS).write_text("{}")
-    (folder / "manifest.json").write_text(json.dumps({"documents": documents, "quantizer": {"weight_range": 5.0, "quant_range": 256}}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"documents": documents, "quantizer": {"weight_range": 5.0, "quant_range": 256}})
+    )
     lines = [json.dumps({"id": name, "vector": vector}) + "\n" for name, vector in found.items()]
     (folder / "vectors" / "part-000000.jsonl").write_text("".join(lines[:200]))
     (folder / "vectors" / "part-000001.jsonl").write_text("".join(lines[200:]))
@@ -68,7 +73,11 @@ def messages():
         for number, (field, kind) in enumerate(fields, start=1):
             repeated = kind == "message"
             message.field.add(
-                name=field, number=number, type=kinds[kind], label=3 if repeated else 1, type_name=".t.Posting" if repeated else None
+                name=field,
+                number=number,
+                type=kinds[kind],
+                label=3 if repeated else 1,
+                type_name=".t.Posting" if repeated else None,
             )
     found = message_factory.GetMessages([file], pool=pool.DescriptorPool())
     return [found[f"t.{name}"] for name in ("Header", "PostingsList", "DocRecord")]
@@ -91,7 +100,10 @@ def delimited(stream, kind, number: int):
 def test_ciff_as_protobuf_reads_it(encoded, topics, tmp_path, monkeypatch, run):
     monkeypatch.setattr(export, "POSTINGS_IN_A_RUN", run)
     folder, vectors = encoded
-    assert main(["export", str(folder), "--format", "ciff", "--topics", str(topics), "--output", str(tmp_path / "out")]) == 0
+    assert (
+        main(["export", str(folder), "--format", "ciff", "--topics", str(topics), "--output", str(tmp_path / "out")])
+        == 0
+    )
     stream = io.BytesIO((tmp_path / "out" / "documents.ciff").read_bytes())
     header_kind, list_kind, record_kind = messages()
     header = next(delimited(stream, header_kind, 1))
@@ -121,7 +133,9 @@ def test_ciff_as_protobuf_reads_it(encoded, topics, tmp_path, monkeypatch, run):
 def test_our_reader_adds_the_differences_up(tmp_path):
     with open(tmp_path / "x.ciff", "wb") as stream:
         ciff.write_header(stream, ciff.Header(1, 1, 1, 1, 1, 9, 9.0, "x"))
-        ciff.write_postings_list(stream, ciff.PostingsList("t", 3, 9, np.array([5, 200, 2**30]), np.array([1, 300, 65535])))
+        ciff.write_postings_list(
+            stream, ciff.PostingsList("t", 3, 9, np.array([5, 200, 2**30]), np.array([1, 300, 65535]))
+        )
         ciff.write_doc_record(stream, ciff.DocRecord(0, "d", 9))
     header, postings, record = ciff.read(tmp_path / "x.ciff")
     assert header.average_doclength == 9.0 and record == (0, "d", 9)
@@ -130,7 +144,21 @@ def test_our_reader_adds_the_differences_up(tmp_path):
 
 def test_float_weights_are_what_the_impacts_stand_for(encoded, topics, tmp_path):
     folder, vectors = encoded
-    assert main(["export", str(folder), "--format", "jsonl-float", "--topics", str(topics), "--output", str(tmp_path / "out")]) == 0
+    assert (
+        main(
+            [
+                "export",
+                str(folder),
+                "--format",
+                "jsonl-float",
+                "--topics",
+                str(topics),
+                "--output",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 0
+    )
     lines = [json.loads(line) for line in (tmp_path / "out" / "documents.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == list(vectors)
     for line in lines:
@@ -159,7 +187,9 @@ def test_a_ciff_file_that_was_damaged_does_not_read_back(encoded, tmp_path, monk
 
 
 def test_a_damaged_file_of_weights_does_not_read_back(encoded, tmp_path, monkeypatch):
-    monkeypatch.setattr(export.json, "dumps", lambda value, plain=json.dumps, **more: plain(value, **more).replace("5.8", "6.8"))
+    monkeypatch.setattr(
+        export.json, "dumps", lambda value, plain=json.dumps, **more: plain(value, **more).replace("5.8", "6.8")
+    )
     with pytest.raises(DataError, match="does not read back"):
         export.export(encoded[0], tmp_path / "out", "jsonl-float", bar=False)
 
@@ -181,4 +211,7 @@ def test_what_cannot_be_exported(encoded, topics, tmp_path):
     with pytest.raises(ConfigError, match="does not say its scale"):
         (folder / SETTINGS).unlink()
         export.export(folder / "vectors", tmp_path / "out", "jsonl-float", bar=False)
-    assert export.export(folder / "vectors", tmp_path / "out", "jsonl-float", scale=(5.0, 256), bar=False)["documents"] == 200
+    assert (
+        export.export(folder / "vectors", tmp_path / "out", "jsonl-float", scale=(5.0, 256), bar=False)["documents"]
+        == 200
+    )

@@ -12,7 +12,9 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
 def ours(*arguments: object) -> Done:
-    return run_module("pyserini_rescale", *arguments, environ={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"})
+    return run_module(
+        "pyserini_rescale", *arguments, environ={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    )
 
 
 def read(folder: Path) -> dict[str, dict[str, int]]:
@@ -26,8 +28,27 @@ def chain(tmp_path_factory, corpus, model, topics) -> Path:
     folder = tmp_path_factory.mktemp("chain")
     for name, more in (("plain-", ()), ("", ("--quantizer", "x100"))):
         for words in (
-            ("encode", "--corpus", corpus, "--model", model, "--output", folder / f"{name}encoded", "--device", "cpu", *more),
-            ("encode", "topics", topics, "--like", folder / f"{name}encoded", "--output", folder / f"{name}topics.json"),
+            (
+                "encode",
+                "--corpus",
+                corpus,
+                "--model",
+                model,
+                "--output",
+                folder / f"{name}encoded",
+                "--device",
+                "cpu",
+                *more,
+            ),
+            (
+                "encode",
+                "topics",
+                topics,
+                "--like",
+                folder / f"{name}encoded",
+                "--output",
+                folder / f"{name}topics.json",
+            ),
             ("index", folder / f"{name}encoded", "--index", folder / f"{name}index"),
         ):
             done = ours(*words)
@@ -72,7 +93,9 @@ def test_another_scale_is_refused_in_one_line_by_encoder_and_by_topics(chain, mo
         search(chain, "index", chain / "plain-topics.json"),
     ):
         errors = done.error_lines()
-        assert done.status == 2 and len(errors) == 1 and "were made by 100/1" in errors[0] and "Traceback" not in done.err, done.err
+        assert (
+            done.status == 2 and len(errors) == 1 and "were made by 100/1" in errors[0] and "Traceback" not in done.err
+        ), done.err
         assert not (chain / "run.txt").exists()
 
 
@@ -108,20 +131,38 @@ def test_gzipped_parts_are_indexed(chain, corpus, model, tmp_path):
     assert ours("encode", *words).status == 0
     done = ours("index", tmp_path / "out", "--index", tmp_path / "index")
     assert done.status == 0, done.err
-    counts = [json.loads((folder / "splade_rescale.json").read_text())["counts"] for folder in (tmp_path / "index", chain / "plain-index")]
+    counts = [
+        json.loads((folder / "splade_rescale.json").read_text())["counts"]
+        for folder in (tmp_path / "index", chain / "plain-index")
+    ]
     assert counts[0] == counts[1]
 
 
 def test_explain_out_of_an_index(chain, model):
     name, vector = next((name, vector) for name, vector in read(chain / "encoded").items() if len(vector) > 3)
-    done = ours("explain", "--encoder", model, "--query", "wind tunnel heat", "--index", chain / "index", "--docid", name, "--json")
+    done = ours(
+        "explain",
+        "--encoder",
+        model,
+        "--query",
+        "wind tunnel heat",
+        "--index",
+        chain / "index",
+        "--docid",
+        name,
+        "--json",
+    )
     assert done.status == 0, done.err
     found = json.loads(done.out)
     assert found["document"]["terms"] == len(vector)
     assert all(line["document"] == vector[line["term"]] for line in found["shared"])
     run = search(chain, "index", chain / "topics.json")
     assert run.status == 0
-    done = ours("explain", "--encoder", model, "--query", "wind tunnel", "--index", chain / "index", "--docid", name, "--json")
-    assert json.loads(done.out)["score"] == read_run(chain / "run.txt").get("q1", {}).get(name, 0)  # q1 is "wind tunnel"
+    done = ours(
+        "explain", "--encoder", model, "--query", "wind tunnel", "--index", chain / "index", "--docid", name, "--json"
+    )
+    assert json.loads(done.out)["score"] == read_run(chain / "run.txt").get("q1", {}).get(
+        name, 0
+    )  # q1 is "wind tunnel"
     done = ours("explain", "--encoder", model, "--query", "x", "--index", chain / "index", "--docid", "none")
     assert done.status == 2 and "has no document 'none'" in done.err

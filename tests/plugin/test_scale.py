@@ -36,7 +36,12 @@ def searcher(monkeypatch):
 
     class LuceneImpactSearcher:
         def __init__(self, index_dir, query_encoder, min_idf=0, encoder_type="pytorch", prebuilt_index_name=None):
-            self.index_dir, self.query_encoder, self.min_idf, self.idf = index_dir, query_encoder, min_idf, dict.fromkeys(range(5000))
+            self.index_dir, self.query_encoder, self.min_idf, self.idf = (
+                index_dir,
+                query_encoder,
+                min_idf,
+                dict.fromkeys(range(5000)),
+            )
 
         @staticmethod
         def _init_query_encoder_from_str(query_encoder):
@@ -115,7 +120,9 @@ def test_topics_of_another_scale_are_refused(read_topics):
 
 
 def test_topics_of_the_same_scale_of_nobody_and_for_an_encoder_pass(read_topics, capsys):
-    assert read_topics("x100", "x100") == read_topics(None, "x100") == read_topics("pyserini", "x100", "MODEL") == "topics"
+    assert (
+        read_topics("x100", "x100") == read_topics(None, "x100") == read_topics("pyserini", "x100", "MODEL") == "topics"
+    )
     assert capsys.readouterr().err == ""
 
 
