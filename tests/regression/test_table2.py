@@ -204,3 +204,11 @@ def test_pages_are_checked(tmp_path, capsys):
     assert main(["regress", "pages", "--output", str(folder), "--check"]) == 1
     out = capsys.readouterr().out
     assert "table2.md is out of date" in out and "figure2.md is missing" in out and "old.md belongs to no file" in out
+
+
+def test_the_pages_of_this_checkout_are_what_they_would_be():
+    from pyserini_rescale.regression import pages
+
+    folder = yaml_files.default_folder()
+    found = pages.differences(pages.pages(catalogue.load(folder)), folder.parent / "docs" / "regressions")
+    assert found == [], "write them anew: python -m pyserini_rescale regress pages"
