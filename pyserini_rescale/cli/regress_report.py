@@ -67,7 +67,12 @@ def report(plans: list[Plan], args: argparse.Namespace) -> int:
         cells = [dataclasses.asdict(cell) for cell in found.cells]
         print(json.dumps({"cells": cells, "problems": found.problems, "verdict": found.verdict}, indent=1))
         return status
-    print(reports.render(found, args.format))
+    if args.format == "csv":
+        print(reports.as_csv(found))
+        return status
+    print(reports.markdown(found) if args.format == "markdown" else aligned(reports.pivot(found)))
+    for line in found.problems:
+        print(f"problem: {line}")
     if args.format == "text":
         print(f"{len(found.cells)} figures: {found.verdict}")
     return status

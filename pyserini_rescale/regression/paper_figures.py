@@ -100,16 +100,19 @@ def _bars(points: list[Point]) -> "Figure":
     figure, axes = _axes()
     for place, point in enumerate(shown):
         colour = _LARGE_COLOUR if point.large else _SMALL_COLOUR
-        style = {"width": 0.38, "edgecolor": colour, "hatch": "//" if point.large else ""}
-        for value, offset, fill in ((point.measured, -0.2, colour), (point.published, 0.2, "none")):
+        hatch = "//" if point.large else ""
+        for value, offset, fill, edge in (
+            (point.measured, -0.2, colour, "black"),
+            (point.published, 0.2, "none", colour),
+        ):
             if value is not None:
-                axes.bar(place + offset, value, color=fill, **style)
+                axes.bar(place + offset, value, width=0.38, color=fill, edgecolor=edge, hatch=hatch)
                 axes.annotate(f"{value:.3f}"[1:], (place + offset, value), ha="center", va="bottom", fontsize="small")
     axes.set_xticks(range(len(shown)), [point.backbone for point in shown], rotation=20, ha="right")
     axes.set_ylabel("BEIR-13, mean nDCG@10")
     axes.grid(True, axis="y", alpha=0.3)
     _legend(
-        axes,
+        figure,
         _patch(_SMALL_COLOUR, "", f"mean row norm below {LARGE:g}"),
         _patch(_LARGE_COLOUR, "//", f"{LARGE:g} or more"),
         _patch("none", "", "published (hollow)"),
@@ -191,8 +194,8 @@ def _losses(plans: list[Plan]) -> tuple["Figure", list[str]]:
 def _patch(colour: str, hatch: str, label: str) -> Any:
     from matplotlib.patches import Patch
 
-    return Patch(facecolor=colour, edgecolor="black" if colour == "none" else colour, hatch=hatch, label=label)
+    return Patch(facecolor=colour, edgecolor="black", hatch=hatch, label=label)
 
 
-def _legend(axes: "Axes", *handles: Any) -> None:
-    axes.legend(handles=list(handles), loc="lower right", framealpha=0.95)
+def _legend(figure: "Figure", *handles: Any) -> None:
+    figure.legend(handles=list(handles), loc="outside upper center", ncols=len(handles))

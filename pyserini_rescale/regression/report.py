@@ -93,27 +93,15 @@ def gather(plans: list[Plan]) -> Report:
     return Report(tuple(cells), tuple(problems))
 
 
-def render(report: Report, form: str) -> str:
-    """Return the report as text, Markdown, CSV or JSON-ready lines."""
-    if form == "csv":
-        return _csv(report)
-    rows = _pivot(report)
-    if form == "markdown":
-        lines = ["| " + " | ".join(cells) + " |" for cells in rows]
-        lines.insert(1, "|---|" + "---:|" * (len(rows[0]) - 2) + "---|")
-    else:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if column == 0 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-    return "\n".join([*lines, *(f"problem: {line}" for line in report.problems)])
+def markdown(report: Report) -> str:
+    """Return the report as a Markdown table."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in pivot(report)]
+    columns = lines[0].count("|") - 1
+    return "\n".join([lines[0], "|---|" + "---:|" * (columns - 2) + "---|", *lines[1:]])
 
 
-def _csv(report: Report) -> str:
+def as_csv(report: Report) -> str:
+    """Return the report as CSV, one line a figure."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -122,7 +110,7 @@ def _csv(report: Report) -> str:
     return stream.getvalue().rstrip("\n")
 
 
-def _pivot(report: Report) -> list[list[str]]:
+def pivot(report: Report) -> list[list[str]]:
     """Return one row a model, the header first: for each measure the published figure (where there is none, the expected
     one), the measured one and their difference; the verdict last."""
     by_place = {(cell.model, cell.collection, cell.measure): cell for cell in report.cells}

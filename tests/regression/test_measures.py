@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pyserini_rescale.errors import ConfigError, DataError
-from pyserini_rescale.regression.measures import Hit, by_rank, evaluate, ranked, read_qrels, read_run
+from pyserini_rescale.regression.measures import Hit, by_rank, evaluate, per_query, ranked, read_qrels, read_run
 
 
 def run_of(**queries: list[tuple[str, float]]) -> dict[str, list[Hit]]:
@@ -85,6 +85,48 @@ def test_cut_off_of_reciprocal_rank():
 
 def test_relevant_documents_that_the_corpus_lacks_count():
     assert evaluate(["R@10"], {"q": {"a": 1, "gone": 1}}, run_of(q=[("a", 1)])) == {"R@10": 0.5}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_agreement_with_trec_eval(seed):
+    """Against trec_eval's own code, which gets the scores as they are: ties, missing queries, graded and unjudged documents.
+
+    It has no RR@10, so the run is cut to what it ranks first.
+    """
+    import random
+
+    import pytrec_eval
+
+    draw = random.Random(seed)
+    documents = [f"d{number}" for number in range(40)]
+    qrels = {f"q{n}": {name: draw.choice([0, 0, 1, 2, 3]) for name in draw.sample(documents, 12)} for n in range(12)}
+    for grades in qrels.values():
+        grades[draw.choice(documents)] = 1
+    run = run_of(**{
+        query: sorted(((name, draw.randint(1, 5)) for name in draw.sample(documents, 30)), key=lambda hit: -hit[1])
+        for query in list(qrels)[:10]  # two queries are missing
+    })  # fmt: skip
+    run["q1"] = [Hit("nothing", 1, 3.0)]
+    scores = {query: {hit.document: hit.score for hit in hits} for query, hits in run.items()}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.20"}).evaluate(scores)
+    top = {query: {name: scores[query][name] for name in ranked(hits)[:10]} for query, hits in run.items()}
+    first = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(top)
+    expected = {
+        "nDCG@10": sum(one["ndcg_cut_10"] for one in theirs.values()) / len(qrels),
+        "R@20": sum(one["recall_20"] for one in theirs.values()) / len(qrels),
+        "RR@10": sum(one["recip_rank"] for one in first.values()) / len(qrels),
+    }
+    assert evaluate(expected, qrels, run) == pytest.approx(expected, abs=1e-9)
+    assert all(expected.values())
+
+
+def test_values_of_queries_are_those_behind_the_mean():
+    qrels = {"q1": {"a": 1}, "q2": {"a": 1, "b": 2}, "q3": {"a": 1}}
+    run = run_of(q1=[("b", 2), ("a", 1)], q2=[("b", 5), ("c", 5), ("a", 1)], stranger=[("a", 1)])
+    names = ["nDCG@10", "RR@10", "R(rel=2)@10"]
+    values = per_query(names, qrels, run)
+    assert {name: sum(value.values()) / 3 for name, value in values.items()} == pytest.approx(evaluate(names, qrels, run))
+    assert values["RR@10"] == {"q1": 0.5, "q2": 0.5, "q3": 0.0}
 
 
 def test_unknown_measure():
