@@ -146,5 +146,6 @@ def draw_activity(groups: Any) -> Any:
                 panel.plot(curve["ranks"], curve["shares"], color=colour, linestyle=style, label=label)
         panel.set_xscale("log")
         panel.set_yscale("symlog", linthresh=1e-3)
+        panel.set_ylim(0, 1.2)
         panel.legend(fontsize=7)
     return figure
