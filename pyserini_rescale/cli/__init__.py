@@ -22,7 +22,7 @@ COMMANDS = {
     "export": "an encoded corpus for other engines: CIFF, or JSON lines of weights",
     "run": "run a Pyserini module with our encoders, without the start-up hook",
     "collection": "write corpus, topics and qrels of a collection in the forms that Pyserini reads",
-    "regress": "regressions: list, show, run, verify",
+    "regress": "regressions: list, show, plan, run, verify, report, compare, figure, pages",
     "plot": "figures from the logs of training runs: loss",
 }
 
