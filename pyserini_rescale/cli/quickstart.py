@@ -44,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
     from pyserini_rescale.quickstart import pipeline
 
     workers = args.workers or min(len(pipeline.SETTINGS), os.cpu_count() or 1)
+    _say(
+        f"{len(pipeline.SETTINGS)} trainings of a small backbone, {workers} at a time, each then encoded, indexed and searched: "
+        "about ten minutes on two free cores"
+    )
     options = pipeline.Options(args.work, tuple(args.set), workers, args.force)
     outcome = pipeline.run(options, _say)
     figure = _draw(outcome)

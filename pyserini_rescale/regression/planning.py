@@ -32,7 +32,7 @@ ROOT = Path("runs")
 
 # Bytes a document or a hit takes, for a rough idea of the disk: SciFact with splade-tiny has 246 postings a document, 3.9 kB
 # of vectors and 1.0 kB of index; its texts have 1.5 kB, passages of MS MARCO 0.4.
-_BYTES_DOCUMENT, _BYTES_HIT = 6000, 45
+_BYTES_DOCUMENT, _BYTES_TEXT, _BYTES_HIT = 6000, 500, 45
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,9 @@ def rough_bytes(regression: Regression) -> int | None:
         return None if None in sizes else sum(sizes)
     if spec.documents is None or spec.queries is None:
         return None
-    return spec.documents * _BYTES_DOCUMENT + spec.queries * min(spec.hits, spec.documents) * _BYTES_HIT
+    # One that searches another's index has a copy of the texts alone.
+    document = _BYTES_DOCUMENT if regression.indexed is None else _BYTES_TEXT
+    return spec.documents * document + spec.queries * min(spec.hits, spec.documents) * _BYTES_HIT
 
 
 def _with_folder(path: Path) -> Path:
