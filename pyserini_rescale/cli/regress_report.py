@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.cli.tables import aligned
-from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.errors import ConfigError, DataError
 from pyserini_rescale.regression import measures, significance
 from pyserini_rescale.regression import report as reports
 from pyserini_rescale.regression.catalogue import Catalogue
@@ -80,7 +80,14 @@ def report(plans: list[Plan], args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     qrels = measures.read_qrels(args.qrels)
-    values = [measures.per_query(args.measures, qrels, measures.read_run(path)) for path in (args.a, args.b)]
+    runs = [measures.read_run(path) for path in (args.a, args.b)]
+    for path, run in zip((args.a, args.b), runs, strict=True):
+        answered = run.keys() & qrels.keys()
+        if not answered:
+            raise DataError(f"{path} answers none of the {len(qrels):,} queries that {args.qrels} judges: do they belong together?")
+        if len(answered) < len(qrels):
+            print(f"note: {path} answers {len(answered):,} of {len(qrels):,} judged queries, the others score 0", file=sys.stderr)
+    values = [measures.per_query(args.measures, qrels, run) for run in runs]
     found = [
         significance.compare_values(name, values[0][name], values[1][name], args.test, args.seed)
         for name in dict.fromkeys(args.measures)

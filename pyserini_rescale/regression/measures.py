@@ -120,12 +120,21 @@ def _evaluate(names: Iterable[str], qrels: Qrels, rankings: Mapping[str, list[st
 
 
 def _parsed(names: Iterable[str]) -> dict[str, Any]:
+    return {name: parse(name) for name in names}
+
+
+def parse(name: str) -> Any:
+    """Return the measure of ir_measures called ``name``; raises ConfigError for what is none."""
     import ir_measures
 
     try:
-        return {name: ir_measures.parse_measure(name) for name in names}
-    except (NameError, ValueError, TypeError) as error:
-        raise ConfigError(f"not a measure of ir_measures: {error}") from None
+        measure = ir_measures.parse_measure(name)
+    except (NameError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{name} is not a measure of ir_measures: {error}") from None
+    cutoff = measure.params.get("cutoff", 1)
+    if not isinstance(cutoff, int) or cutoff < 1:  # trec_eval would end the process
+        raise ConfigError(f"{name} is not a measure: its cutoff is below 1")
+    return measure
 
 
 def _inputs(qrels: Qrels, rankings: Mapping[str, list[str]]) -> tuple[Qrels, dict[str, dict[str, float]]]:

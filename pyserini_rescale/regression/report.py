@@ -75,10 +75,8 @@ def gather(plans: list[Plan]) -> Report:
     for plan in plans:
         name = plan.regression.name
         try:
-            result = read_result(plan)
-            found = Findings(**{kind: dict(value) for kind, value in result.get("found", {}).items()})
-            of_this = list(result.get("problems", ()))
-        except (DataError, TypeError, ValueError, AttributeError) as error:
+            found, of_this = _found(plan, read_result(plan))
+        except DataError as error:
             found, of_this = Findings(), [one_line(error)]
         problems += [f"{name}: {line}" for line in of_this]
         figures = plan.regression.expected.measures
@@ -91,6 +89,19 @@ def gather(plans: list[Plan]) -> Report:
                     )
                 )  # fmt: skip
     return Report(tuple(cells), tuple(problems))
+
+
+def _found(plan: Plan, result: dict[str, Any]) -> tuple[Findings, list[str]]:
+    """Return figures and problems of a result; DataError where somebody has changed it into something else."""
+    try:
+        figures = {kind: dict(value) for kind, value in result.get("found", {}).items()}
+        numbers = all(type(value) in (int, float) for values in figures.values() for value in values.values())
+        found, problems = Findings(**figures), [str(line) for line in result.get("problems", ())]
+    except (TypeError, ValueError, AttributeError):
+        numbers = False
+    if not numbers:
+        raise DataError(f"{plan.layout.result} is not as it was written: `regress verify` makes it anew")
+    return found, problems
 
 
 def markdown(report: Report) -> str:

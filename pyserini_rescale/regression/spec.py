@@ -14,6 +14,9 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.regression.measures import parse
+
 COUNTS = ("documents", "empty_vectors", "unique_terms", "postings", "impacts", "unretrieved_queries", "run_lines")
 """Integers a regression can expect; ``impacts`` is the sum over all postings. See index_stats.py and verify.py."""
 
@@ -244,10 +247,8 @@ class SuiteSpec(_Spec):
 
 def is_measure(name: str) -> bool:
     """Whether ir_measures can compute ``name``."""
-    import ir_measures
-
     try:
-        ir_measures.parse_measure(name)
-    except (NameError, ValueError, TypeError, AttributeError):
+        parse(name)
+    except ConfigError:
         return False
     return True

@@ -162,7 +162,10 @@ def read_record(place: Workplace, name: str) -> dict[str, Any]:
         return {}
     tables = ("inputs", "output", "versions")
     whole = isinstance(record, dict) and all(isinstance(record.get(key), dict) for key in tables)
-    return record if whole else {}
+    if not whole:
+        return {}
+    sums = (record["output"], *record["inputs"].values())
+    return record if all(isinstance(one, dict) and isinstance(one.get("files"), dict) for one in sums) else {}
 
 
 def why_stale(stage: Stage, place: Workplace) -> str | None:

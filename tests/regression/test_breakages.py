@@ -182,3 +182,26 @@ def test_a_mean_without_a_part_is_missing_or_failed(toys, capsys, monkeypatch):
     monkeypatch.setenv("FAKE_BREAK", "encode")
     assert main(["regress", "run", "both.tiny", *places(toys)]) == 3
     assert "both.tiny: no mean, a stage failed in toys.tiny, more.tiny" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ['{"found": {"measures": {"nDCG@10": "x"}}}', '{"found": [1]}', "[]", '{"problems": 5}'])
+def test_a_result_that_somebody_changed_is_named_in_the_report(toys, capsys, content):
+    command(toys, "run")
+    (toys / "work" / "toys.tiny").mkdir(exist_ok=True)
+    for folder in (toys / "work", toys / "work" / "toys.tiny"):
+        (folder / "result.json").write_text(content)
+    capsys.readouterr()
+    assert command(toys, "report") == 1
+    out = capsys.readouterr().out
+    assert "problem: toys.tiny:" in out and "result.json" in out
+
+
+def test_a_record_that_somebody_changed_is_none(toys, capsys):
+    command(toys, "run")
+    path = toys / "work" / "records" / "search.json"
+    record = json.loads(path.read_text())
+    record["output"]["files"] = []
+    path.write_text(json.dumps(record))
+    capsys.readouterr()
+    assert command(toys, "verify") == 0
+    assert "no record" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from scipy import stats
 
 from pyserini_rescale.cli import main
 from pyserini_rescale.regression.significance import compare_values
+from pyserini_rescale.regression.spec import is_measure
 
 A = {"q1": 0.5, "q2": 0.25, "q3": 1.0, "q4": 0.0, "q5": 0.5}
 B = {"q1": 1.0, "q2": 0.25, "q3": 0.5, "q4": 0.5, "q5": 1.0}
@@ -54,3 +55,24 @@ def test_the_command(tmp_path, capsys):
     assert main(["regress", "compare", *files, *options, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["queries"]["q2"] == [0.5, 1.0]
     assert main(["regress", "compare", *files, "--qrels", str(tmp_path / "nowhere")]) == 2
+
+
+def test_runs_and_qrels_that_have_nothing_in_common_are_refused(tmp_path, capsys):
+    (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 a 1\n")
+    (tmp_path / "a").write_text("q1 Q0 a 1 9 t\n")
+    (tmp_path / "b").write_text("other Q0 a 1 9 t\n")
+    options = ["--qrels", str(tmp_path / "qrels"), "--measures", "RR@10"]
+    assert main(["regress", "compare", str(tmp_path / "a"), str(tmp_path / "b"), *options]) == 2
+    assert "answers none of the 2 queries" in capsys.readouterr().err
+    assert main(["regress", "compare", str(tmp_path / "a"), str(tmp_path / "a"), *options]) == 0
+    assert "answers 1 of 2 judged queries" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["nDCG@0", "R@-1"])
+def test_a_cutoff_that_would_end_the_process_is_refused(tmp_path, capsys, name):
+    (tmp_path / "qrels").write_text("q1 0 a 1\n")
+    (tmp_path / "a").write_text("q1 Q0 a 1 9 t\n")
+    run = str(tmp_path / "a")
+    assert main(["regress", "compare", run, run, "--qrels", str(tmp_path / "qrels"), "--measures", name]) == 2
+    assert name in capsys.readouterr().err
+    assert not is_measure(name)
