@@ -313,7 +313,11 @@ def find_file(name: str) -> tuple[Path, str | None]:
             if candidate.name != DEEPSPEED_FILE and candidate.is_file():
                 return candidate, variant or None
     known = ", ".join(sorted(path.stem for path in training_folder().glob("*.yaml") if path.name != DEEPSPEED_FILE))
-    raise ConfigError(f"there is no configuration {file}: neither a file nor a shipped one ({known})")
+    near = [one for one in shipped() if one.partition(":")[2] == name]
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ConfigError(
+        f"there is no configuration {file}: neither a file nor a shipped one ({known}); {hint}`train list` names all"
+    )
 
 
 def config_files(name: str) -> list[Path]:

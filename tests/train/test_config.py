@@ -232,3 +232,8 @@ def test_deepspeed_files_that_cannot_be_used(tmp_path, text, message):
         read_deepspeed(str(write(tmp_path / "ds.json", text)))
     with pytest.raises(ConfigError, match="neither a file nor a shipped one"):
         read_deepspeed("nowhere.yaml")
+
+
+def test_a_variant_without_its_file_is_recognised():
+    with pytest.raises(ConfigError, match="did you mean table2:modernbert.k16"):
+        configs.resolve("modernbert.k16")
