@@ -314,7 +314,7 @@ def find_file(name: str) -> tuple[Path, str | None]:
                 return candidate, variant or None
     known = ", ".join(sorted(path.stem for path in training_folder().glob("*.yaml") if path.name != DEEPSPEED_FILE))
     near = [one for one in shipped() if one.partition(":")[2] == name]
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ConfigError(
         f"there is no configuration {file}: neither a file nor a shipped one ({known}); {hint}`train list` names all"
     )
