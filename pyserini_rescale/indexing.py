@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_rescale import lucene
-from pyserini_rescale.encode.folder import manifest_of, vectors_of
+from pyserini_rescale.encode.folder import check_parts, manifest_of, vectors_of
 from pyserini_rescale.encode.marker import index_marker, marker, write_index_marker
 from pyserini_rescale.encode.quantize import of_policy
 from pyserini_rescale.encode.vectors import MOST_TERMS, count_vectors, vector_files
@@ -113,7 +113,9 @@ def _scale(manifest: dict[str, Any] | None, encoder: str | None) -> Any:
 
 
 def _check_manifest(folder: Path, manifest: dict[str, Any] | None, counts: dict[str, Any]) -> None:
-    """Raise DataError where the vectors are not those that the manifest counts."""
+    """Raise DataError where the vectors are not those that the manifest counts and lists."""
+    if manifest is not None:
+        check_parts(folder, manifest)
     names = ("documents", "empty_vectors", "postings", "impacts")
     wrong = [
         f"{counts[name]:,} {name} of {manifest[name]:,}"

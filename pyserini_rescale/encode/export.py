@@ -22,11 +22,11 @@ from tqdm import tqdm
 
 from pyserini_rescale.collections import json_object, read_lines
 from pyserini_rescale.encode import ciff
-from pyserini_rescale.encode.folder import manifest_of, vectors_of
+from pyserini_rescale.encode.folder import check_parts, manifest_of, vectors_of
 from pyserini_rescale.encode.marker import topics_marker
 from pyserini_rescale.encode.quantize import quantize, same_scale
 from pyserini_rescale.encode.topics import read_encoded
-from pyserini_rescale.encode.vectors import read_vectors
+from pyserini_rescale.encode.vectors import read_distinct
 from pyserini_rescale.errors import ConfigError, DataError, one_line
 from pyserini_rescale.files import write_json
 
@@ -57,6 +57,8 @@ def export(
         scale = manifest["quantizer"]["weight_range"], manifest["quantizer"]["quant_range"]
     queries = _topics(topics, scale)
     vectors = vectors_of(encoded)
+    if manifest is not None:
+        check_parts(vectors, manifest)
     aside = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         aside.mkdir(parents=True)
@@ -95,7 +97,7 @@ def _export_float(
     if scale is None:
         raise ConfigError(f"{vectors} does not say its scale: name the model that made it by --encoder")
     streams: list[tuple[str, Callable[[], Iterable[tuple[str, dict[str, int]]]]]] = [
-        ("documents.jsonl", lambda: ((name, vector) for _, name, vector in read_vectors(vectors)))
+        ("documents.jsonl", lambda: ((name, vector) for _, name, vector in read_distinct(vectors)))
     ]
     if queries:
         streams.append(("topics.jsonl", queries.items))
@@ -141,7 +143,7 @@ def _export_ciff(
     runs.mkdir()
     terms: dict[str, int] = {}
     written = _write_runs(
-        tqdm(read_vectors(vectors), desc="inverting", unit=" documents", disable=not bar), terms, runs
+        tqdm(read_distinct(vectors), desc="inverting", unit=" documents", disable=not bar), terms, runs
     )
     _write_ciff(folder / "documents.ciff", terms, written, runs, bar)
     shutil.rmtree(runs)

@@ -1,5 +1,6 @@
 """Exports: the files against the vectors, by protobuf's own parser and by ours, and what does not read back."""
 
+import dataclasses
 import io
 import json
 import random
@@ -8,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyserini_rescale import indexing
 from pyserini_rescale.cli import main
 from pyserini_rescale.encode import ciff, export
-from pyserini_rescale.encode.folder import SETTINGS
+from pyserini_rescale.encode.folder import SETTINGS, file_sha256
 from pyserini_rescale.encode.marker import beside, marker
 from pyserini_rescale.encode.quantize import FIXED
 from pyserini_rescale.errors import ConfigError, DataError
@@ -29,14 +31,30 @@ def make(folder: Path, documents: int = 300) -> tuple[Path, dict[str, dict[str, 
         for number in range(documents)
     }
     (folder / "vectors").mkdir(parents=True)
-    (folder / SETTINGS).write_text("{}")
-    (folder / "manifest.json").write_text(
-        json.dumps({"documents": documents, "quantizer": {"weight_range": 5.0, "quant_range": 256}})
-    )
     lines = [json.dumps({"id": name, "vector": vector}) + "\n" for name, vector in found.items()]
     (folder / "vectors" / "part-000000.jsonl").write_text("".join(lines[:200]))
     (folder / "vectors" / "part-000001.jsonl").write_text("".join(lines[200:]))
+    write_manifest(folder, documents)
     return folder, found
+
+
+def write_manifest(folder: Path, documents: int) -> None:
+    """A manifest, and settings, of the vectors as they are; sums that an export does not look at are 0."""
+    settings = {
+        "asked": {
+            "model": "m", "quantizer": "pyserini", "fields": [], "id_field": None, "documents": documents, "corpus": "c",
+            "unit": 200, "gzip": False,
+        },
+        "model_name": "m", "quantizer": dataclasses.asdict(FIXED["pyserini"]), "calibration": None,
+        "corpus": {"source": "corpus.jsonl", "documents": documents, "empty": 0, "sha256": "c", "files": []},
+    }  # fmt: skip
+    sums = dict.fromkeys(("empty_vectors", "postings", "impacts", "clamped", "left_out", "bytes"), 0)
+    parts = [
+        {"file": path.name, "documents": 0, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        for path in sorted((folder / "vectors").iterdir())
+    ]
+    (folder / SETTINGS).write_text(json.dumps(settings))
+    (folder / "manifest.json").write_text(json.dumps({"documents": documents, **sums, **settings, "parts": parts}))
 
 
 @pytest.fixture
@@ -203,6 +221,9 @@ def test_what_cannot_be_exported(encoded, topics, tmp_path):
     with pytest.raises(ConfigError, match="was made by 100/1, the corpus by 256/5"):
         export.export(folder, tmp_path / "out", "ciff", topics, bar=False)
     (folder / "vectors" / "part-000001.jsonl").unlink()
+    with pytest.raises(DataError, match="part-000001.jsonl is missing"):
+        export.export(folder, tmp_path / "out", "ciff", bar=False)
+    write_manifest(folder, 300)
     with pytest.raises(DataError, match="200 documents, its manifest says 300"):
         export.export(folder, tmp_path / "out", "ciff", bar=False)
     (folder / "manifest.json").unlink()
@@ -215,3 +236,46 @@ def test_what_cannot_be_exported(encoded, topics, tmp_path):
         export.export(folder / "vectors", tmp_path / "out", "jsonl-float", scale=(5.0, 256), bar=False)["documents"]
         == 200
     )
+
+
+@pytest.mark.parametrize("kind", ["ciff", "jsonl-float"])
+def test_a_part_of_one_other_digit_is_not_exported(encoded, tmp_path, kind):
+    part = encoded[0] / "vectors" / "part-000000.jsonl"
+    part.write_text(part.read_text().replace(": 127", ": 126", 1))
+    with pytest.raises(DataError, match="part-000000.jsonl is not what was written.*--resume"):
+        export.export(encoded[0], tmp_path / "out", kind, bar=False)
+    part.with_name("copy.jsonl").write_text("")
+    with pytest.raises(DataError, match="copy.jsonl is none of the files that its manifest lists"):
+        export.export(encoded[0], tmp_path / "out", kind, bar=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["encoded"]
+
+
+@pytest.mark.parametrize("kind", ["ciff", "jsonl-float"])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"id": "a", "vector": {"x": 2}}', "line 2: id 'a' has been used before"),
+        ('{"id": "b", "vector": {"x": 2, "x": 3}}', "'x' comes twice"),
+        (json.dumps({"id": "b", "vector": {"x": 2**40}}), "line 2: an impact is above 65,535"),
+        (json.dumps({"id": "b", "vector": {"x": 10**400}}), "line 2: an impact is above 65,535"),
+    ],
+)
+def test_vectors_without_a_manifest_that_cannot_be_exported(tmp_path, kind, line, says):
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "vectors" / "a.jsonl").write_text('{"id": "a", "vector": {"x": 1}}\n' + line + "\n")
+    with pytest.raises(DataError, match=says):
+        export.export(tmp_path / "vectors", tmp_path / "out", kind, scale=(5.0, 256), bar=False)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"parts": 3}', "{", '{"documents": "many"}'])
+def test_a_manifest_that_was_damaged_is_named(encoded, tmp_path, text):
+    (encoded[0] / "manifest.json").write_text(text)
+    with pytest.raises(DataError, match="manifest.json .*--resume"):
+        export.export(encoded[0], tmp_path / "out", "ciff", bar=False)
+
+
+def test_a_part_of_one_other_digit_is_not_indexed(encoded, tmp_path):
+    part = encoded[0] / "vectors" / "part-000000.jsonl"
+    part.write_text(part.read_text().replace(": 127", ": 126", 1))
+    with pytest.raises(DataError, match="part-000000.jsonl is not what was written"):
+        indexing.build(encoded[0], tmp_path / "index", lambda said: None)
