@@ -423,6 +423,16 @@ def test_a_calibrated_scale_fits_a_byte_and_its_loss_is_in_the_manifest(encode, 
     assert status == 0 and "first halves of documents" in said
 
 
+def test_a_calibration_that_measured_nothing_says_so(encode, tmp_path):
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("1\t...\n")
+    single = Path(write_corpus(tmp_path / "single.jsonl", 1))
+    words = ("--quantizer", "calibrated", "--sample-topics", topics)
+    status, said = encode(tmp_path / "out", *words, corpus=str(single))
+    assert status == 0 and "not measured, no query finds two documents" in said
+    assert manifest(tmp_path / "out")["calibration"]["candidates"][0]["overlap"] is None
+
+
 def test_what_a_scale_was_calibrated_on_belongs_to_the_folder(encode, tmp_path):
     topics, other = tmp_path / "topics.tsv", tmp_path / "other.tsv"
     topics.write_text("1\twind tunnel\n2\theat flow gas\n")

@@ -152,12 +152,72 @@ def test_our_reader_adds_the_differences_up(tmp_path):
     with open(tmp_path / "x.ciff", "wb") as stream:
         ciff.write_header(stream, ciff.Header(1, 1, 1, 1, 1, 9, 9.0, "x"))
         ciff.write_postings_list(
-            stream, ciff.PostingsList("t", 3, 9, np.array([5, 200, 2**30]), np.array([1, 300, 65535]))
+            stream, ciff.PostingsList("t", 3, 65836, np.array([5, 200, 2**30]), np.array([1, 300, 65535]))
         )
         ciff.write_doc_record(stream, ciff.DocRecord(0, "d", 9))
     header, postings, record = ciff.read(tmp_path / "x.ciff")
     assert header.average_doclength == 9.0 and record == (0, "d", 9)
     assert postings.documents.tolist() == [5, 200, 2**30] and postings.impacts.tolist() == [1, 300, 65535]
+
+
+def small(path: Path, postings: bytes | None = None, **changes: int) -> Path:
+    """A file of one list, with its bytes or some of its numbers replaced."""
+    found = ciff.PostingsList("t", 2, 5, np.array([0, 1]), np.array([2, 3]))._replace(**changes)
+    with open(path, "wb") as stream:
+        ciff.write_header(stream, ciff.Header(1, 1, 2, 1, 2, 5, 2.5, "x"))
+        if postings is None:
+            ciff.write_postings_list(stream, found)
+        else:
+            ciff._write_message(stream, postings)
+        ciff.write_doc_record(stream, ciff.DocRecord(0, "a", 2))
+        ciff.write_doc_record(stream, ciff.DocRecord(1, "b", 3))
+    return path
+
+
+def test_a_ciff_file_with_any_byte_changed_is_read_or_one_line(tmp_path):
+    path = small(tmp_path / "x.ciff")
+    plain, refused = path.read_bytes(), 0
+    for at in range(len(plain)):
+        for byte in {0, 0x7F, 0x80, 0xFF, *(plain[at] ^ 1 << bit for bit in range(8))} - {plain[at]}:
+            path.write_bytes(plain[:at] + bytes([byte]) + plain[at + 1 :])
+            try:
+                list(ciff.read(path))
+            except DataError as error:
+                assert str(path) in str(error) and "\n" not in str(error)
+                refused += 1
+    assert refused > len(plain)
+    for size in range(len(plain)):
+        path.write_bytes(plain[:size])
+        with pytest.raises(DataError, match="not a whole CIFF"):
+            list(ciff.read(path))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ({"df": 3}, "other postings than it counts"),
+        ({"cf": 6}, "other postings than it counts"),
+        ({"postings": b""}, None),
+        ({"postings": bytes([0x08, 1, 0x10, 0, 0x18, 0])}, "field 1 is no text"),
+        ({"postings": bytes([0x0A, 1, 116, 0x12, 1, 9, 0x18, 0])}, "field 2 is no number"),
+        ({"postings": bytes([0x0A, 90, 116])}, "a text is cut"),
+        ({"postings": b"\x22" + b"\xff" * 40 + b"\x01"}, "a number is too long"),
+    ],
+)
+def test_what_a_ciff_reader_refuses(tmp_path, damage, says):
+    path = small(tmp_path / "x.ciff", **damage)
+    if says is None:  # a list of no term and nothing in it is one
+        assert len(list(ciff.read(path))) == 4
+        return
+    with pytest.raises(DataError, match=says):
+        list(ciff.read(path))
+
+
+@pytest.mark.parametrize("start", [b"\xff" * 8 + b"\x7f", b"\xff" * 3000, b"\xff\xff\xff\xff\x7f"])
+def test_a_size_beyond_the_file_is_not_tried(tmp_path, start):
+    (tmp_path / "x.ciff").write_bytes(start + b"x" * 20)
+    with pytest.raises(DataError, match="not a whole CIFF"):
+        list(ciff.read(tmp_path / "x.ciff"))
 
 
 def test_float_weights_are_what_the_impacts_stand_for(encoded, topics, tmp_path):
