@@ -19,6 +19,7 @@ from pyserini_rescale.encode.quantize import of_policy
 from pyserini_rescale.encode.vectors import MOST_TERMS, count_vectors, vector_files
 from pyserini_rescale.environment import installed
 from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.files import exists
 from pyserini_rescale.model.policy import Policy, read_policy, split_name
 
 
@@ -40,7 +41,7 @@ def build(
     """
     if threads < 1:
         raise ConfigError(f"--threads {threads}: 1 or more is needed")
-    if not vectors.is_dir():
+    if not exists(vectors) or not vectors.is_dir():
         raise ConfigError(f"{vectors} is not a folder: encode the corpus first")
     _check_replaceable(index, force)
     manifest = manifest_of(vectors)
@@ -95,7 +96,7 @@ def build(
 
 
 def _check_replaceable(index: Path, force: bool) -> None:
-    if not index.exists():
+    if not exists(index):
         return
     if not index.is_dir() or (any(index.iterdir()) and index_marker(index) is None):
         raise ConfigError(f"--index {index} is there and is no index of ours: choose another name")

@@ -45,7 +45,9 @@ def calibrate(documents: Sequence[Weights], queries: Sequence[Weights]) -> tuple
     return best, record
 
 
-def ranking_kept(documents: Sequence[Weights], queries: Sequence[Weights], quantizer: Quantizer) -> dict[str, float | None]:
+def ranking_kept(
+    documents: Sequence[Weights], queries: Sequence[Weights], quantizer: Quantizer
+) -> dict[str, float | None]:
     """Return {"overlap", "kendall", "clamped"} of impacts against weights; ``clamped`` is the share of weights.
 
     overlap and kendall are None, not measured, where no query finds two documents.

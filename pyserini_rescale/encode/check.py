@@ -106,7 +106,9 @@ def _compare_unit(path: Path, record: dict[str, Any], wanted: list[str]) -> str 
     if file_sha256(path) != record["sha256"]:
         return f"{path} is not what was written: its checksum is another; remove it and run encode with --resume"
     try:
-        found = [(name, len(vector), sum(vector.values()), max(vector.values(), default=0)) for name, vector in _read(path)]
+        found = [
+            (name, len(vector), sum(vector.values()), max(vector.values(), default=0)) for name, vector in _read(path)
+        ]
     except DataError as error:
         return str(error)
     ids = [name for name, *_ in found]

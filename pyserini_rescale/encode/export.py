@@ -28,7 +28,7 @@ from pyserini_rescale.encode.quantize import quantize, same_scale
 from pyserini_rescale.encode.topics import read_encoded
 from pyserini_rescale.encode.vectors import read_distinct
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import exists, write_json
 
 POSTINGS_IN_A_RUN = 2**25
 """Postings held in memory at a time, 12 bytes each and as much again while they are sorted."""
@@ -50,7 +50,7 @@ def export(
 
     Raises ConfigError (an output that is there, topics of another scale), DataError (vectors; a file that does not read back).
     """
-    if output.exists():
+    if exists(output):
         raise ConfigError(f"--output {output} is there: name a new folder")
     manifest = manifest_of(encoded)
     if manifest is not None:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from pyserini_rescale.encode.vectors import EMPTY_IDS_LISTED
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import exists, write_json
 
 SETTINGS, VECTORS, UNITS, UNFINISHED, MANIFEST = "settings.json", "vectors", "units", "unfinished", "manifest.json"
 WHAT = "corpus encoded by pyserini-rescale"
@@ -209,6 +209,8 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
     Raises DataError where the corpus is not encoded to the end.
     """
+    if not exists(folder):
+        return None
     for root in (folder, folder.resolve().parent if folder.resolve().name == VECTORS else folder):
         if (root / SETTINGS).is_file() and (root / VECTORS).is_dir():
             if not (root / MANIFEST).is_file():
@@ -237,7 +239,7 @@ def check_parts(folder: Path, manifest: dict[str, Any]) -> None:
 def vectors_of(folder: Path) -> Path:
     """Return the folder with the vector files, given it or the folder of an encoded corpus."""
     inner = folder / VECTORS
-    return inner if (folder / SETTINGS).is_file() and inner.is_dir() else folder
+    return inner if exists(folder) and (folder / SETTINGS).is_file() and inner.is_dir() else folder
 
 
 # Reading back: what a user may have edited, and a disk damaged

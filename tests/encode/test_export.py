@@ -339,3 +339,16 @@ def test_a_part_of_one_other_digit_is_not_indexed(encoded, tmp_path):
     part.write_text(part.read_text().replace(": 127", ": 126", 1))
     with pytest.raises(DataError, match="part-000000.jsonl is not what was written"):
         indexing.build(encoded[0], tmp_path / "index", lambda said: None)
+
+
+def test_names_that_the_system_refuses_are_one_line(encoded, tmp_path):
+    long = tmp_path / ("x" * 300)
+    for make in (
+        lambda: export.export(long, tmp_path / "out", "ciff", bar=False),
+        lambda: export.export(encoded[0], long, "ciff", bar=False),
+        lambda: export.export(encoded[0], tmp_path / "out", "ciff", long, bar=False),
+        lambda: indexing.build(long, tmp_path / "index", lambda said: None),
+    ):
+        with pytest.raises((ConfigError, DataError)) as caught:
+            make()
+        assert "x" * 300 in str(caught.value) and "\n" not in str(caught.value)
