@@ -9,6 +9,7 @@ errors are those of collections.py.
 """
 
 import dataclasses
+import errno
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -86,15 +87,17 @@ def open_corpus(source: str, fields: Iterable[str] = (), id_field: str | None = 
     names = tuple(fields)
     if len(set(names)) < len(names) or not all(names):
         raise ConfigError(f"--fields {' '.join(names)}: each field once")
-    path = Path(source).expanduser()
-    if not path.exists():
-        if path.is_absolute() or source.startswith((".", "~")):
+    path = existing(source)
+    if path is None:
+        if source.startswith(("/", ".", "~")):
             raise DataError(
                 f"{source} does not exist: give a file, a folder or an id of ir_datasets such as beir/scifact"
             )
         stream = ir_dataset_stream(source, ("docs",))
         return Corpus(source, names, (), lambda: stream("docs"), lambda where, item: _item(item, where, names))
     files = tuple(corpus_files(path))
+    for file in files:
+        _check_regular(file)
     parsers = {file: _parser(file, names, id_field) for file in files}
 
     def items() -> Iterator[tuple[str, Any]]:
@@ -105,9 +108,28 @@ def open_corpus(source: str, fields: Iterable[str] = (), id_field: str | None = 
     return Corpus(source, names, files, items, lambda where, item: parsers[item[0]](where, item[1]))
 
 
+def existing(source: str) -> Path | None:
+    """Return the file or folder of that name, None where there is none, as where the name cannot be one (an unknown user's
+    home, more letters than a file system takes); raise DataError where the system does not let it be looked at."""
+    try:
+        path = Path(source).expanduser()
+        return path if path.exists() else None
+    except RuntimeError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise DataError(f"{source} cannot be read: {error.strerror}") from None
+
+
+def _check_regular(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is not a regular file; it is read more than once: write it to a file first")
+
+
 def corpus_files(path: Path) -> list[Path]:
     """Return the files of a corpus, in order: ``path`` itself, a BEIR folder's corpus, or all that a folder holds."""
-    if path.is_file():
+    if not path.is_dir():
         return [path]
     if (path / CORPUS).is_file():
         return [path / CORPUS]
@@ -244,10 +266,11 @@ def open_topics(source: str) -> list[Query]:
 
     Raises DataError for what cannot be used, an empty text among it: it would find nothing.
     """
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = existing(source)
+    if path is not None and path.is_dir():
         path = path / "topics.json" if (path / "topics.json").is_file() else plain_or_gz(path / "queries.jsonl")
-    if path.is_file():
+    if path is not None:
+        _check_regular(path)
         kind = Path(path.name.removesuffix(".gz")).suffix
         if kind == ".json":
             found = read_topics(path)
@@ -259,7 +282,7 @@ def open_topics(source: str) -> list[Query]:
             raise DataError(
                 f"{path} is of no known kind: topics end in .json, .jsonl, .tsv or .txt, and .gz after that"
             )
-    elif path.exists() or path.is_absolute() or source.startswith((".", "~")):
+    elif source.startswith(("/", ".", "~")):
         raise DataError(f"{source} does not exist: give a file or folder of topics, or {hint()}")
     else:
         stream = ir_dataset_stream(source, ("queries",))

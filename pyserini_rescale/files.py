@@ -19,3 +19,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write plain data as JSON, indented, aside and rename it."""
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def exists(path: Path) -> bool:
+    """Whether anything has that name; False for a name that the system refuses, which ``Path.exists`` raises for."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_rescale import lucene
-from pyserini_rescale.encode.folder import manifest_of, vectors_of
+from pyserini_rescale.encode.folder import check_parts, manifest_of, vectors_of
 from pyserini_rescale.encode.marker import index_marker, marker, write_index_marker
 from pyserini_rescale.encode.quantize import of_policy
 from pyserini_rescale.encode.vectors import MOST_TERMS, count_vectors, vector_files
 from pyserini_rescale.environment import installed
 from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.files import exists
 from pyserini_rescale.model.policy import Policy, read_policy, split_name
 
 
@@ -40,7 +41,7 @@ def build(
     """
     if threads < 1:
         raise ConfigError(f"--threads {threads}: 1 or more is needed")
-    if not vectors.is_dir():
+    if not exists(vectors) or not vectors.is_dir():
         raise ConfigError(f"{vectors} is not a folder: encode the corpus first")
     _check_replaceable(index, force)
     manifest = manifest_of(vectors)
@@ -95,7 +96,7 @@ def build(
 
 
 def _check_replaceable(index: Path, force: bool) -> None:
-    if not index.exists():
+    if not exists(index):
         return
     if not index.is_dir() or (any(index.iterdir()) and index_marker(index) is None):
         raise ConfigError(f"--index {index} is there and is no index of ours: choose another name")
@@ -113,7 +114,9 @@ def _scale(manifest: dict[str, Any] | None, encoder: str | None) -> Any:
 
 
 def _check_manifest(folder: Path, manifest: dict[str, Any] | None, counts: dict[str, Any]) -> None:
-    """Raise DataError where the vectors are not those that the manifest counts."""
+    """Raise DataError where the vectors are not those that the manifest counts and lists."""
+    if manifest is not None:
+        check_parts(folder, manifest)
     names = ("documents", "empty_vectors", "postings", "impacts")
     wrong = [
         f"{counts[name]:,} {name} of {manifest[name]:,}"

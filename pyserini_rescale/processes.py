@@ -23,7 +23,8 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
     """Return this process's place; raises ConfigError for an environment that contradicts itself.
 
     torchrun goes before srun: it may run inside. Of srun, SLURM_STEP_NUM_TASKS, where it is set, counts the processes of
-    this very step.
+    this very step. A RANK alone is refused: every process would take itself for the only one. What srun sets may be there
+    by half, in an allocation without a step.
     """
     environ = os.environ if environ is None else environ
     for number, counts, local in (
@@ -31,6 +32,9 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
         ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_LOCALID"),
     ):
         count = next((name for name in counts if environ.get(name)), None)
+        if number == "RANK" and bool(environ.get(number)) != (count is not None):
+            one, other = (number, counts[0]) if count is None else (counts[0], number)
+            raise ConfigError(f"{one} is set and {other} is not: set both, as torchrun does, or neither")
         if not environ.get(number) or count is None:
             continue
         found = Place(integer(number, 0, environ), integer(count, 1, environ), integer(local, 0, environ))

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,16 @@ def test_topics_that_cannot_be_used(tmp_path, lines, says):
         open_topics(write(tmp_path / "t.tsv", *lines))
     with pytest.raises(DataError, match="does not exist"):
         open_topics(str(tmp_path / "none.tsv"))
+
+
+@pytest.mark.parametrize("open_", [open_corpus, open_topics])
+def test_names_that_cannot_be_files_and_what_is_read_once_only(tmp_path, monkeypatch, open_):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", Path("/dev/null")):
+        with pytest.raises(DataError, match="not a regular file; it is read more than once"):
+            open_(str(path))
+    for source in ("~nouser/x", "/" + "x" * 300, str(tmp_path / "none")):
+        with pytest.raises(DataError, match="does not exist"):
+            open_(source)
+    with pytest.raises((ConfigError, DataError)):  # no id of ir_datasets
+        open_("x" * 300)

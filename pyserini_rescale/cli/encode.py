@@ -196,10 +196,14 @@ def _summary(manifest: dict[str, Any]) -> str:
         lines.append(f"{manifest['clamped']:,} weights were clamped to {scale['limit']}")
     found = manifest["calibration"]
     if found:
-        kept = next(one for one in found["candidates"] if one["weight_range"] == scale["weight_range"])
+        kept = next((one for one in found["candidates"] if one["weight_range"] == scale["weight_range"]), None)
+        said = (
+            "not measured, no query finds two documents"
+            if kept is None or kept["overlap"] is None
+            else f"overlap@10 {kept['overlap']:.4f}, Kendall's tau {kept['kendall']:.4f}"
+        )
         lines.append(
-            f"ranking kept on {found['queries']:,} queries ({found['queries_are']}) over {found['documents']:,} documents: overlap@10 "
-            f"{kept['overlap']:.4f}, Kendall's tau {kept['kendall']:.4f}"
+            f"ranking kept on {found['queries']:,} queries ({found['queries_are']}) over {found['documents']:,} documents: {said}"
         )
     return "\n".join(lines)
 

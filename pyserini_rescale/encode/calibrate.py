@@ -34,7 +34,7 @@ def calibrate(documents: Sequence[Weights], queries: Sequence[Weights]) -> tuple
         weight = float(np.ceil(np.quantile(every, quantile) * 1000) / 1000)  # a number that can be typed
         candidates.setdefault(weight, Quantizer(CALIBRATED, weight, BYTE, limit=BYTE))
     found = [(quantizer, ranking_kept(documents, queries, quantizer)) for quantizer in candidates.values()]
-    best, _ = max(found, key=lambda pair: (round(pair[1]["overlap"], 3), round(pair[1]["kendall"], 3)))
+    best, _ = max(found, key=lambda pair: (round(pair[1]["overlap"] or 0, 3), round(pair[1]["kendall"] or 0, 3)))
     record = {
         "documents": len(documents),
         "queries": len(queries),
@@ -45,8 +45,13 @@ def calibrate(documents: Sequence[Weights], queries: Sequence[Weights]) -> tuple
     return best, record
 
 
-def ranking_kept(documents: Sequence[Weights], queries: Sequence[Weights], quantizer: Quantizer) -> dict[str, float]:
-    """Return {"overlap", "kendall", "clamped"} of impacts against weights; ``clamped`` is the share of weights."""
+def ranking_kept(
+    documents: Sequence[Weights], queries: Sequence[Weights], quantizer: Quantizer
+) -> dict[str, float | None]:
+    """Return {"overlap", "kendall", "clamped"} of impacts against weights; ``clamped`` is the share of weights.
+
+    overlap and kendall are None, not measured, where no query finds two documents.
+    """
     terms = np.unique(np.concatenate([ids for ids, _ in queries] or [np.zeros(0, dtype=np.int32)]))
     exact, rounded = (
         _matrix(queries, terms, one) @ _matrix(documents, terms, one).T for one in (None, quantizer)
@@ -63,8 +68,8 @@ def ranking_kept(documents: Sequence[Weights], queries: Sequence[Weights], quant
         correlations.append(_tau_b(weights[by_weight], impacts[by_weight]))
     clamped = sum(quantizer.quantize(ids, weights)[2] for ids, weights in documents)
     return {
-        "overlap": float(np.mean(overlaps)) if overlaps else 1.0,
-        "kendall": float(np.mean(correlations)) if correlations else 1.0,
+        "overlap": float(np.mean(overlaps)) if overlaps else None,
+        "kendall": float(np.mean(correlations)) if correlations else None,
         "clamped": clamped / max(1, sum(len(ids) for ids, _ in documents)),
     }
 

@@ -13,6 +13,7 @@ without a protobuf compiler; NumPy makes a list's postings, of which there may b
 exported, and the check, are in export.py.
 """
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from pyserini_rescale.errors import DataError
+from pyserini_rescale.errors import DataError, one_line
 
 _DOUBLE = 1  # wire types
 _BYTES = 2
@@ -146,20 +147,21 @@ def read(path: Path) -> Iterator[Header | PostingsList | DocRecord]:
     """
     with open(path, "rb") as stream:
         try:
-            header = _header(_fields(_message(stream)))
+            size = os.fstat(stream.fileno()).st_size
+            header = _header(_fields(_message(stream, size)))
             yield header
             for _ in range(header.postings_lists):
-                yield _postings_list(_message(stream))
+                yield _postings_list(_message(stream, size))
             for _ in range(header.doc_records):
-                fields = _fields(_message(stream))
-                yield DocRecord(fields.get(1, 0), fields.get(2, b"").decode(), fields.get(3, 0))
+                yield _doc_record(_fields(_message(stream, size)))
             if stream.read(1):
                 raise DataError(f"{path} goes on after what its header counts")
-        except (EOFError, IndexError, ValueError, struct.error) as error:
-            raise DataError(f"{path} is not a whole CIFF file: {error}") from None
+        except (EOFError, LookupError, ValueError, TypeError, ArithmeticError, struct.error) as error:
+            raise DataError(f"{path} is not a whole CIFF file: {one_line(error)}") from None
 
 
-def _message(stream: BinaryIO) -> bytes:
+def _message(stream: BinaryIO, most: int) -> bytes:
+    """Return the next message; a size beyond ``most``, that of the file, is not tried, since memory may not hold it."""
     size = shift = 0
     while True:
         byte = stream.read(1)
@@ -169,10 +171,18 @@ def _message(stream: BinaryIO) -> bytes:
         shift += 7
         if byte[0] < 0x80:
             break
+        _check_shift(shift)
+    if size > most:
+        raise EOFError("it ends in the middle of a message")
     body = stream.read(size)
     if len(body) < size:
         raise EOFError("it ends in the middle of a message")
     return body
+
+
+def _check_shift(shift: int) -> None:
+    if shift >= 63:
+        raise ValueError("a number is too long")
 
 
 def _read_varint(body: bytes, at: int) -> tuple[int, int]:
@@ -183,6 +193,7 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
+        _check_shift(shift)
 
 
 def _field(body: bytes, at: int) -> tuple[int, object, int]:
@@ -195,6 +206,8 @@ def _field(body: bytes, at: int) -> tuple[int, object, int]:
         return key >> 3, struct.unpack_from("<d", body, at)[0], at + 8
     if key & 7 == _BYTES:
         size, at = _read_varint(body, at)
+        if size > len(body) - at:
+            raise ValueError("a text is cut")
         return key >> 3, body[at : at + size], at + size
     raise ValueError(f"wire type {key & 7}")
 
@@ -208,8 +221,29 @@ def _fields(body: bytes) -> dict[int, object]:
 
 
 def _header(fields: dict[int, object]) -> Header:
-    numbers = [fields.get(field, 0) for field in range(1, 7)]
-    return Header(*numbers, fields.get(7, 0.0), fields.get(8, b"").decode())
+    numbers = [_number(fields, field) for field in range(1, 7)]
+    average = fields.get(7, 0.0)
+    if not isinstance(average, float):
+        raise ValueError("the mean length is no double")
+    return Header(*numbers, average, _string(fields, 8))
+
+
+def _doc_record(fields: dict[int, object]) -> DocRecord:
+    return DocRecord(_number(fields, 1), _string(fields, 2), _number(fields, 3))
+
+
+def _number(fields: dict[int, object], field: int) -> int:
+    value = fields.get(field, 0)
+    if not isinstance(value, int):
+        raise ValueError(f"field {field} is no number")
+    return value
+
+
+def _string(fields: dict[int, object], field: int) -> str:
+    value = fields.get(field, b"")
+    if not isinstance(value, bytes):
+        raise ValueError(f"field {field} is no text")
+    return value.decode()
 
 
 def _postings_list(body: bytes) -> PostingsList:
@@ -223,7 +257,14 @@ def _postings_list(body: bytes) -> PostingsList:
     keys = numbers[:, [0, 2, 4]] == [4 << 3 | _BYTES, 1 << 3, 2 << 3]
     if not (keys.all() and np.array_equal(numbers[:, 1], sizes)):
         raise ValueError("a posting has other fields")
-    return PostingsList(fields[1].decode(), fields[2], fields[3], np.cumsum(numbers[:, 3]), numbers[:, 5])
+    found = PostingsList(
+        _string(fields, 1), _number(fields, 2), _number(fields, 3), np.cumsum(numbers[:, 3]), numbers[:, 5]
+    )
+    if (found.df, found.cf) != (len(found.documents), int(found.impacts.sum())):
+        raise ValueError(f"the list of {found.term!r:.80} has other postings than it counts")
+    if len(numbers) and (numbers[:, [3, 5]].max() >= 2**31 or numbers[1:, 3].min(initial=1) < 1):
+        raise ValueError(f"the list of {found.term!r:.80} is not in the order of its documents")
+    return found
 
 
 def _varints(data: bytes) -> np.ndarray:
@@ -234,6 +275,7 @@ def _varints(data: bytes) -> np.ndarray:
         raise ValueError("a number is cut")
     starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64) if len(ends) else np.zeros(0, dtype=np.int64)
     values = np.zeros(len(ends), dtype=np.int64)
+    _check_shift(7 * int((ends - starts).max(initial=0)))
     for place in range(int((ends - starts).max(initial=-1)) + 1):
         some = ends - starts >= place
         values[some] |= (found[starts[some] + place].astype(np.int64) & 0x7F) << 7 * place

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from pyserini_rescale.corpora import Corpus, Scan, Text, open_corpus, open_topics, scan
+from pyserini_rescale.corpora import Corpus, Scan, Text, existing, open_corpus, open_topics, scan
 from pyserini_rescale.encode import quantize
-from pyserini_rescale.encode.folder import Folder, read_json, unit_count, unit_range
+from pyserini_rescale.encode.folder import Folder, read_settings, settings_digest, unit_count, unit_range
 from pyserini_rescale.encode.prune import Pruning
 from pyserini_rescale.encode.quantize import Quantizer
 from pyserini_rescale.encode.untyped import UntypedInt, UntypedStr
@@ -95,7 +95,7 @@ def encode(options: Options, place: Place, say: Callable[[str], None], bar: bool
     scale = Quantizer(**settings["quantizer"])
     size, documents = settings["asked"]["unit"], settings["corpus"]["documents"]
     count = unit_count(size, documents)
-    before = folder.finished()
+    before = folder.finished(settings)
     mine = range(place.number, count, place.count)
     if not options.resume and (done := [number for number in mine if number in before]):
         raise ConfigError(
@@ -112,8 +112,8 @@ def encode(options: Options, place: Place, say: Callable[[str], None], bar: bool
         for number, texts in _units(corpus, size, wanted):
             if len(texts) != len(unit_range(number, size, documents)) or corpus.state() != state:
                 raise DataError(f"{corpus.source} has changed since {folder.settings} was written: encode it anew")
-            _encode_unit(number, texts, encoder, scale, options, folder, progress)
-    records = folder.finished()
+            _encode_unit(number, texts, encoder, scale, options, folder, progress, settings_digest(settings))
+    records = folder.finished(settings)
     missing = tuple(number for number in range(count) if number not in records)
     manifest = None if missing else folder.finish(settings, records)
     return Outcome(count, len(before), len(wanted), missing, manifest)
@@ -176,7 +176,13 @@ def _settings(
     The folder is made when the corpus has been read to its end.
     """
     length = _length(options, encoder)
-    stored = read_json(folder.settings) if folder.settings.exists() else None
+    begun = folder.begun()  # asked first: another process may write the settings, and units after that, any time
+    stored = read_settings(folder.settings) if folder.settings.exists() else None
+    if stored is None and begun:
+        raise ConfigError(
+            f"{folder.path} holds vectors and no {folder.settings.name}: nothing says how they were made. Put it back, or name "
+            "a new folder"
+        )
     state = corpus.state()
     if stored is not None and state and stored["corpus"]["files"] == state:
         size = Scan(*(stored["corpus"][name] for name in Scan._fields))
@@ -197,10 +203,12 @@ def _settings(
         "unit": options.unit or _unit_size(size.documents, stored),
         "gzip": options.gzip,
     }
+    if options.quantizer == quantize.CALIBRATED:
+        asked.update(sample=options.sample, sample_topics=_topics_digest(options.sample_topics))
     if stored is None:
         scale, record = _scale(options, corpus, size, encoder, length, say)
         folder.prepare()
-        stored = folder.write_once(
+        folder.write_once(
             folder.settings,
             {
                 "asked": asked,
@@ -210,6 +218,7 @@ def _settings(
                 "corpus": {"source": _located(corpus.source), **size._asdict(), "files": state},
             },
         )
+        stored = read_settings(folder.settings)
     different = [
         f"{name} was {_short(stored['asked'].get(name))}, is {_short(value)}"
         for name, value in asked.items()
@@ -219,8 +228,21 @@ def _settings(
         raise ConfigError(
             f"{folder.settings} says otherwise: {'; '.join(different)}. Resume as it began, or name another folder"
         )
+    named = _named_scale(options, encoder)
+    if named is not None and stored["quantizer"] != dataclasses.asdict(named):
+        raise ConfigError(
+            f"{folder.settings} was changed: its scale is not that of {named.name} any more. Put back the file that was written, "
+            "or name another folder"
+        )
     folder.prepare()
     return {**stored, "corpus": {**stored["corpus"], "files": state}}
+
+
+def _topics_digest(source: str | None) -> str | None:
+    """Return a SHA-256 of the topics' texts: the scale depends on them, wherever they lie."""
+    if source is None:
+        return None
+    return hashlib.sha256("\0".join(topic.text for topic in open_topics(source)).encode()).hexdigest()
 
 
 def _unit_size(documents: int, stored: dict[str, Any] | None) -> int:
@@ -232,8 +254,8 @@ def _unit_size(documents: int, stored: dict[str, Any] | None) -> int:
 
 def _located(name: str) -> str:
     """Return a path so that it is found from everywhere; an id as it is."""
-    path = Path(name).expanduser()
-    return str(path.absolute()) if path.exists() else name
+    path = existing(name)
+    return name if path is None else str(path.absolute())
 
 
 def _short(value: Any) -> str:
@@ -245,10 +267,9 @@ def _scale(
     options: Options, corpus: Corpus, size: Scan, encoder: "DocumentTexts", length: int, say: Callable[[str], None]
 ) -> tuple[Quantizer, dict[str, Any] | None]:
     """Return the scale, and how it was found if it was calibrated."""
-    if options.quantizer == quantize.MODEL:
-        return quantize.of_policy(encoder.policy), None
-    if options.quantizer in quantize.FIXED:
-        return quantize.FIXED[options.quantizer], None
+    named = _named_scale(options, encoder)
+    if named is not None:
+        return named, None
     from pyserini_rescale.encode.calibrate import calibrate
 
     say(f"calibrating the scale on {min(options.sample, size.documents):,} documents")
@@ -266,10 +287,17 @@ def _scale(
     return scale, {"queries_are": source, **record}
 
 
+def _named_scale(options: Options, encoder: "DocumentTexts") -> Quantizer | None:
+    """Return the scale that the name of a quantizer stands for; None where it is found from a sample."""
+    if options.quantizer == quantize.MODEL:
+        return quantize.of_policy(encoder.policy)
+    return quantize.FIXED.get(options.quantizer)
+
+
 def _sample(corpus: Corpus, documents: int, number: int) -> list[str]:
     """Return the texts of documents that lie evenly over the corpus."""
-    step = max(1, documents // number)
-    chosen = range(0, step * number, step)
+    number = min(number, documents)
+    chosen = {place * documents // number for place in range(number)}
     found = (corpus.parse(where, item).text for at, (where, item) in enumerate(corpus.items()) if at in chosen)
     return list(found)
 
@@ -309,6 +337,7 @@ def _encode_unit(
     options: Options,
     folder: Folder,
     progress: tqdm,
+    settings: str,
 ) -> None:
     """Write one unit's part file and then its record."""
     encoder.start_afresh()
@@ -350,6 +379,7 @@ def _encode_unit(
         "largest_impact": largest,
         "first_empty_ids": empty_ids,
         "sha256": digest.hexdigest(),
+        "settings": settings,
         "made_with": {**installed(VERSIONED), "device": encoder.device, "threads": _threads()},
     }
     with folder.written(folder.record(number)) as stream:

@@ -22,13 +22,13 @@ from tqdm import tqdm
 
 from pyserini_rescale.collections import json_object, read_lines
 from pyserini_rescale.encode import ciff
-from pyserini_rescale.encode.folder import manifest_of, vectors_of
+from pyserini_rescale.encode.folder import check_parts, manifest_of, vectors_of
 from pyserini_rescale.encode.marker import topics_marker
 from pyserini_rescale.encode.quantize import quantize, same_scale
 from pyserini_rescale.encode.topics import read_encoded
-from pyserini_rescale.encode.vectors import read_vectors
+from pyserini_rescale.encode.vectors import read_distinct
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import exists, write_json
 
 POSTINGS_IN_A_RUN = 2**25
 """Postings held in memory at a time, 12 bytes each and as much again while they are sorted."""
@@ -50,13 +50,15 @@ def export(
 
     Raises ConfigError (an output that is there, topics of another scale), DataError (vectors; a file that does not read back).
     """
-    if output.exists():
+    if exists(output):
         raise ConfigError(f"--output {output} is there: name a new folder")
     manifest = manifest_of(encoded)
     if manifest is not None:
         scale = manifest["quantizer"]["weight_range"], manifest["quantizer"]["quant_range"]
     queries = _topics(topics, scale)
     vectors = vectors_of(encoded)
+    if manifest is not None:
+        check_parts(vectors, manifest)
     aside = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         aside.mkdir(parents=True)
@@ -95,7 +97,7 @@ def _export_float(
     if scale is None:
         raise ConfigError(f"{vectors} does not say its scale: name the model that made it by --encoder")
     streams: list[tuple[str, Callable[[], Iterable[tuple[str, dict[str, int]]]]]] = [
-        ("documents.jsonl", lambda: ((name, vector) for _, name, vector in read_vectors(vectors)))
+        ("documents.jsonl", lambda: ((name, vector) for _, name, vector in read_distinct(vectors)))
     ]
     if queries:
         streams.append(("topics.jsonl", queries.items))
@@ -141,7 +143,7 @@ def _export_ciff(
     runs.mkdir()
     terms: dict[str, int] = {}
     written = _write_runs(
-        tqdm(read_vectors(vectors), desc="inverting", unit=" documents", disable=not bar), terms, runs
+        tqdm(read_distinct(vectors), desc="inverting", unit=" documents", disable=not bar), terms, runs
     )
     _write_ciff(folder / "documents.ciff", terms, written, runs, bar)
     shutil.rmtree(runs)
@@ -241,8 +243,8 @@ def _differences(parts: Iterator[Any], terms: dict[str, int], written: _Written)
                 yield f"document {part.number} is another"
             seen += 1
             continue
-        if part.df != len(part.documents) or part.cf != part.impacts.sum() or part.term not in terms:
-            yield f"the list of {part.term!r} is not as it says"
+        if part.term not in terms or part.documents.max(initial=0) >= len(written.ids):
+            yield f"the list of {part.term!r} is another"
             return
         np.add.at(lengths, part.documents, part.impacts)
         postings += len(part.documents)

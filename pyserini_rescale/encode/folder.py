@@ -13,6 +13,7 @@ and after how many attempts, changes nothing in its file. Needs no torch. Encodi
 import contextlib
 import hashlib
 import json
+import math
 import os
 import socket
 import uuid
@@ -23,7 +24,7 @@ from typing import Any, BinaryIO
 
 from pyserini_rescale.encode.vectors import EMPTY_IDS_LISTED
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import exists, write_json
 
 SETTINGS, VECTORS, UNITS, UNFINISHED, MANIFEST = "settings.json", "vectors", "units", "unfinished", "manifest.json"
 WHAT = "corpus encoded by pyserini-rescale"
@@ -44,8 +45,11 @@ class Folder:
 
     def check(self) -> None:
         """Raise ConfigError where something else lies there."""
-        if not self.path.exists():
-            return
+        try:
+            if not self.path.exists():
+                return
+        except OSError as error:
+            raise ConfigError(f"--output {self.path}: {one_line(error)}: choose another name") from None
         if not self.path.is_dir():
             raise ConfigError(f"--output {self.path} is a file: name a folder")
         known = {SETTINGS, VECTORS, UNITS, UNFINISHED, MANIFEST}
@@ -99,20 +103,55 @@ class Folder:
             finally:
                 with contextlib.suppress(OSError):
                     aside.unlink(missing_ok=True)
-        return read_json(path)
+        return json_file(path)
 
-    def finished(self) -> dict[int, dict[str, Any]]:
-        """Return the records of the units whose part file is there and as long as it was."""
-        found = {}
-        for path in sorted(self.units.glob("*.json")):
-            record = read_json(path)
-            try:
-                whole = (self.vectors / record["file"]).stat().st_size == record["bytes"]
-            except FileNotFoundError:
-                whole = False
-            if whole:
-                found[record["unit"]] = record
+    def begun(self) -> bool:
+        """Whether vectors or records of units lie there."""
+        return any(any(inner.iterdir()) for inner in (self.vectors, self.units) if inner.is_dir())
+
+    def finished(self, settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """Return the records of the units whose part file is there and as long as it was.
+
+        Raises DataError for a record that is damaged, or of other settings: its vectors are another model's or scale's.
+        """
+        found, problems = self.records(settings)
+        if problems:
+            raise DataError(problems[0])
         return found
+
+    def records(self, settings: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], list[str]]:
+        """Return the same records, and a line for each that cannot be used."""
+        found, problems = {}, []
+        for path in sorted(self.units.glob("*.json")):
+            try:
+                record = self._record(path, settings)
+                whole = (self.vectors / record["file"]).stat().st_size == record["bytes"]
+            except DataError as error:
+                problems.append(str(error))
+            except OSError:
+                pass
+            else:
+                if whole:
+                    found[record["unit"]] = record
+        return found, problems
+
+    def _record(self, path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+        record = read_json(path, _RECORD, _AGAIN)
+        number, size, documents = record["unit"], settings["asked"]["unit"], settings["corpus"]["documents"]
+        suffix = ".gz" if settings["asked"]["gzip"] else ""
+        if path != self.record(number):
+            wrong = f"is the record of unit {number}, which {self.record(number).name} is"
+        elif number >= unit_count(size, documents):
+            wrong = f"is of a unit beyond the corpus, which has {unit_count(size, documents):,} units"
+        elif record["settings"] != settings_digest(settings):
+            wrong = f"was made by other settings than {self.settings} says"
+        elif record["documents"] != len(unit_range(number, size, documents)):
+            wrong = f"counts {record['documents']:,} documents of {len(unit_range(number, size, documents)):,}"
+        elif record["file"] != f"part-{number:06d}.jsonl{suffix}":
+            wrong = f"names the file {record['file']!r:.80}, which is not its unit's"
+        else:
+            return record
+        raise DataError(f"{path} {wrong}: {_AGAIN}")
 
     def finish(self, settings: dict[str, Any], records: dict[int, dict[str, Any]]) -> dict[str, Any]:
         """Write the manifest of a folder whose units are all there; return it. Several processes write the same."""
@@ -170,26 +209,158 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
     Raises DataError where the corpus is not encoded to the end.
     """
+    if not exists(folder):
+        return None
     for root in (folder, folder.resolve().parent if folder.resolve().name == VECTORS else folder):
         if (root / SETTINGS).is_file() and (root / VECTORS).is_dir():
             if not (root / MANIFEST).is_file():
                 raise DataError(f"{root} is not encoded to the end: `encode check {root}` says what is missing")
-            return read_json(root / MANIFEST)
+            return read_manifest(root / MANIFEST)
     return None
+
+
+def check_parts(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raise DataError where the files of vectors are not those that the manifest lists, by name and checksum."""
+    wanted = {part["file"]: part["sha256"] for part in manifest["parts"]}
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+        for name in sorted(names ^ set(wanted)):
+            what = "is missing" if name in wanted else "is none of the files that its manifest lists"
+            raise DataError(f"{folder / name} {what}: `encode check` says more")
+        for name, digest in wanted.items():
+            if file_sha256(folder / name) != digest:
+                raise DataError(
+                    f"{folder / name} is not what was written: its checksum is another; {_AGAIN}, and `encode check` after that"
+                )
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {one_line(error)}") from None
 
 
 def vectors_of(folder: Path) -> Path:
     """Return the folder with the vector files, given it or the folder of an encoded corpus."""
     inner = folder / VECTORS
-    return inner if (folder / SETTINGS).is_file() and inner.is_dir() else folder
+    return inner if exists(folder) and (folder / SETTINGS).is_file() and inner.is_dir() else folder
 
 
-def read_json(path: Path) -> Any:
+# Reading back: what a user may have edited, and a disk damaged
+
+_AGAIN = "remove it and run encode with --resume"
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _some(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _weight(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value > 0
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _limit(value: Any) -> bool:
+    return value is None or _some(value)
+
+
+def _kept(value: Any) -> bool:
+    return value is None or type(value) in (int, float)
+
+
+def _calibration(value: Any) -> bool:
+    return value is None or _wrong(value, _CALIBRATION) is None
+
+
+_SCALE = {"name": _text, "weight_range": _weight, "quant_range": _some, "limit": _limit}
+_ASKED = {
+    "model": _text, "quantizer": _text, "fields": [_text], "id_field": _text_or_none, "documents": _some, "corpus": _text,
+    "unit": _some, "gzip": _flag,
+}  # fmt: skip
+_CORPUS = {"source": _text, "documents": _some, "empty": _count, "sha256": _text, "files": [[]]}
+_KEPT = {"weight_range": _weight, "overlap": _kept, "kendall": _kept}
+_CALIBRATION = {"queries": _count, "queries_are": _text, "documents": _count, "candidates": [_KEPT]}
+_SETTINGS = {"asked": _ASKED, "model_name": _text, "quantizer": _SCALE, "calibration": _calibration, "corpus": _CORPUS}
+_RECORD = {
+    "unit": _count, "file": _text, **dict.fromkeys(_SUMS, _count), "least_terms": _count, "most_terms": _count,
+    "largest_impact": _count, "first_empty_ids": [_text], "sha256": _text, "made_with": {}, "settings": _text,
+}  # fmt: skip
+_PART = {"file": _text, "documents": _count, "bytes": _count, "sha256": _text}
+_MANIFEST = {**dict.fromkeys(_SUMS, _count), **_SETTINGS, "parts": [_PART]}
+
+
+def _wrong(value: Any, shape: Any) -> str | None:
+    """Return what is wrong with a value of JSON. shape: a dict of keys, a list of what each item is, or a test."""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return f"is not an object but {type(value).__name__}"
+        if lacking := [name for name in shape if name not in value]:
+            return f"has no {lacking[0]!r}"
+        inner = ((name, _wrong(value[name], one)) for name, one in shape.items())
+        return next((f"{name!r} {found}" for name, found in inner if found), None)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"is not a list but {type(value).__name__}"
+        return next((found for one in value for part in shape if (found := _wrong(one, part))), None)
+    return None if shape(value) else f"cannot be {value!r:.80}"
+
+
+def json_file(path: Path) -> Any:
     """Return a JSON file of ours; raise DataError where it was damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {one_line(error)}") from None
+
+
+def read_json(path: Path, shape: dict[str, Any], what_to_do: str) -> dict[str, Any]:
+    """Return a JSON file of ours; raise DataError where it was damaged or lacks what is read in it."""
+    try:
+        found = json_file(path)
+    except DataError as error:
+        raise DataError(f"{error}; {what_to_do}") from None
+    wrong = _wrong(found, shape)
+    if wrong:
+        raise DataError(f"{path} is damaged: {'it ' if not wrong.startswith(chr(39)) else ''}{wrong}; {what_to_do}")
+    return found
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings of a folder; raise DataError where they were damaged or contradict themselves."""
+    what_to_do = "put back the file that was written, or encode into a new folder"
+    found = read_json(path, _SETTINGS, what_to_do)
+    asked, corpus = found["asked"], found["corpus"]
+    pairs = {
+        "documents": (asked["documents"], corpus["documents"]),
+        "corpus": (asked["corpus"], corpus["sha256"]),
+        "quantizer": (asked["quantizer"], found["quantizer"]["name"]),
+    }
+    wrong = [name for name, (one, other) in pairs.items() if one != other]
+    if wrong:
+        raise DataError(f"{path} was changed: it says two things of {', '.join(wrong)}; {what_to_do}")
+    return found
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a folder; raise DataError where it was damaged."""
+    return read_json(path, _MANIFEST, _AGAIN)
+
+
+def settings_digest(settings: dict[str, Any]) -> str:
+    """Return what tells settings apart: every unit carries it, so that units of others are not taken for these."""
+    said = json.dumps({name: settings[name] for name in ("asked", "quantizer")}, sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def file_sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ from pyserini_rescale.encode.prune import Pruning
 from pyserini_rescale.encode.quantize import Quantizer
 from pyserini_rescale.encode.untyped import UntypedInt
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import exists, write_json
 
 LENGTH = 256
 """Tokens of a query where neither the user nor the model says it, as in Pyserini."""
@@ -48,7 +48,7 @@ def encode_topics(options: Options) -> dict[str, Any]:
         raise ConfigError(
             f"--output {options.output}: a name that ends in .json is needed, by which Pyserini knows its form"
         )
-    if options.output.exists() and topics_marker(options.output) is None:
+    if exists(options.output) and topics_marker(options.output) is None:
         raise ConfigError(f"--output {options.output} is there and was not written by us: choose another name")
     manifest = _manifest(options)
     topics = open_topics(options.topics)

@@ -84,6 +84,15 @@ def test_kendalls_tau_is_scipys():
         assert _tau_b(one, other) == pytest.approx(stats.kendalltau(one, other).statistic)
 
 
+def test_a_ranking_that_no_query_has_is_not_measured():
+    one = [(np.array([1], dtype=np.int32), np.array([0.5], dtype=np.float32))]
+    for documents, queries in ((one, one), (one, []), (one * 3, [(np.array([2], dtype=np.int32), one[0][1])])):
+        scale, record = calibrate(documents, queries)
+        assert scale.weight_range == 0.5
+        for kept in (*record["candidates"], *record["others"].values()):
+            assert kept["overlap"] is None and kept["kendall"] is None
+
+
 def test_a_sample_without_weights_is_refused():
     nothing = (np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
     for documents in ([], [nothing]):

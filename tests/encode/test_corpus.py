@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,88 @@ def test_a_folder_is_not_encoded_twice_and_resumes_only_as_it_began(encode, bert
     assert encode(output, "--resume", corpus=str(moved))[0] == 0
 
 
+def edit(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_vectors_whose_settings_are_lost_are_not_gone_on_with(encode, modernbert, tmp_path):
+    output = tmp_path / "out"
+    assert encode(output, "--shard", "0/2")[0] == 0
+    (output / "settings.json").unlink()
+    for more, model in (((), {}), (("--quantizer", "x100"), {}), ((), {"model": modernbert})):
+        status, said = encode(output, "--resume", *more, **model)
+        assert status == 2 and "holds vectors and no settings.json" in errors(said)[0]
+    assert not (output / "settings.json").exists() and len(list((output / "units").iterdir())) == 3
+
+
+def test_settings_that_were_edited_are_not_gone_on_with(encode, tmp_path):
+    output = tmp_path / "out"
+    assert encode(output, "--shard", "0/2", "--quantizer", "x100")[0] == 0
+    settings = output / "settings.json"
+    plain = settings.read_text()
+    edit(settings, quantizer={"name": "x100", "weight_range": 2.0, "quant_range": 100, "limit": None})
+    status, said = encode(output, "--resume", "--quantizer", "x100")
+    assert status == 2 and "its scale is not that of x100 any more" in errors(said)[0]
+    pyserini = {"name": "pyserini", "weight_range": 5.0, "quant_range": 256, "limit": None}
+    settings.write_text(plain)
+    edit(settings, quantizer=pyserini)
+    status, said = encode(output, "--resume", "--quantizer", "x100")
+    assert status == 2 and "says two things of quantizer" in errors(said)[0]
+    # Edited so that nothing in it contradicts: the units know.
+    edit(settings, asked={**json.loads(plain)["asked"], "quantizer": "pyserini"})
+    status, said = encode(output, "--resume", "--quantizer", "pyserini")
+    assert status == 2 and "000000.json was made by other settings" in errors(said)[0]
+    settings.write_text(plain)
+    assert encode(output, "--resume", "--quantizer", "x100")[0] == 0
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '"x"', "{", '{"asked": 7}'])
+def test_files_of_ours_that_were_damaged_are_named(encode, tmp_path, capsys, text):
+    output = tmp_path / "out"
+    assert encode(output)[0] == 0
+    for name in ("units/000001.json", "units/notes.json", "settings.json"):
+        path = output / name
+        plain = path.read_text() if path.exists() else None
+        path.write_text(text)
+        status, said = encode(output, "--resume")
+        assert status == 2 and len(errors(said)) == 1 and str(path) in errors(said)[0], said
+        status, said = check(output, capsys)
+        assert status in (1, 2) and str(path) in said and "Traceback" not in said
+        path.unlink() if plain is None else path.write_text(plain)
+    (output / "manifest.json").write_text(text)
+    status, said = check(output, capsys)
+    assert status == 1 and "manifest.json" in said and "--resume" in said
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"postings": "3"}, {"postings": -1}, {"file": 3}, {"file": "../settings.json"}, {"bytes": None}, {"documents": 1},
+     {"made_with": []}, {"first_empty_ids": 3}, {"unit": [1]}, {"unit": 2}],
+)  # fmt: skip
+def test_records_of_other_types_are_named(encode, tmp_path, capsys, changes):
+    output = tmp_path / "out"
+    assert encode(output)[0] == 0
+    edit(output / "units" / "000001.json", **changes)
+    status, said = encode(output, "--resume")
+    assert status == 2 and "000001.json" in errors(said)[0] and "remove it" in errors(said)[0]
+    status, said = check(output, capsys)
+    assert status == 1 and "000001.json" in said
+
+
+def test_vectors_that_were_removed_are_missing(encode, tmp_path, capsys):
+    assert encode(tmp_path / "out")[0] == 0
+    shutil.rmtree(tmp_path / "out" / "vectors")
+    status, said = check(tmp_path / "out", capsys)
+    assert status == 1 and "5 of 5 units are missing" in said
+    assert encode(tmp_path / "out", "--resume")[0] == 0 and check(tmp_path / "out", capsys)[0] == 0
+
+
+def test_names_that_the_system_refuses_are_one_line(encode, tmp_path, capsys):
+    long = str(tmp_path / ("x" * 300))
+    for status, said in (encode(long), encode(tmp_path / "out", corpus=long), check(Path(long), capsys)):
+        assert status == 2 and len(errors(said)) == 1, said
+
+
 def test_folders_that_are_not_ours(encode, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
@@ -340,6 +423,41 @@ def test_a_calibrated_scale_fits_a_byte_and_its_loss_is_in_the_manifest(encode, 
     assert status == 0 and "first halves of documents" in said
 
 
+def test_a_calibration_that_measured_nothing_says_so(encode, tmp_path):
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("1\t...\n")
+    single = Path(write_corpus(tmp_path / "single.jsonl", 1))
+    words = ("--quantizer", "calibrated", "--sample-topics", topics)
+    status, said = encode(tmp_path / "out", *words, corpus=str(single))
+    assert status == 0 and "not measured, no query finds two documents" in said
+    assert manifest(tmp_path / "out")["calibration"]["candidates"][0]["overlap"] is None
+
+
+def test_what_a_scale_was_calibrated_on_belongs_to_the_folder(encode, tmp_path):
+    topics, other = tmp_path / "topics.tsv", tmp_path / "other.tsv"
+    topics.write_text("1\twind tunnel\n2\theat flow gas\n")
+    other.write_text("1\twind\n")
+    began = ("--quantizer", "calibrated", "--sample", 50, "--sample-topics", topics)
+    assert encode(tmp_path / "out", *began, "--shard", "0/2")[0] == 0
+    for more, says in (
+        (("--sample", 40), "sample was 50, is 40"),
+        (("--sample-topics", other), "sample_topics was"),
+    ):
+        status, said = encode(tmp_path / "out", *began, *more, "--resume")
+        assert status == 2 and says in errors(said)[0]
+    status, said = encode(tmp_path / "out", *began[:4], "--resume")
+    assert status == 2 and "sample_topics was" in errors(said)[0]
+    topics.rename(tmp_path / "moved.tsv")
+    assert encode(tmp_path / "out", *began[:5], tmp_path / "moved.tsv", "--resume")[0] == 0
+
+
+def test_a_sample_lies_evenly_over_the_corpus(source):
+    opened = corpus.open_corpus(source)
+    every = [text.text for _, text in opened.texts()]
+    assert corpus._sample(opened, DOCUMENTS, 50) == [every[place * DOCUMENTS // 50] for place in range(50)]
+    assert corpus._sample(opened, DOCUMENTS, 1000) == every
+
+
 # ---- The check -----------------------------------------------------------------------------------------------------------
 
 
@@ -392,6 +510,18 @@ def _forge(encoded: Path, change) -> None:
         (
             lambda encoded: (encoded / "vectors" / "copy.jsonl").write_bytes(_first(encoded).read_bytes()),
             "holds copy.jsonl",
+        ),
+        (lambda encoded: edit(encoded / "manifest.json", documents=71), "says otherwise than the units (documents)"),
+        (lambda encoded: edit(encoded / "manifest.json", parts=[]), "says otherwise than the units (parts)"),
+        (lambda encoded: (encoded / "manifest.json").unlink(), "manifest.json is missing"),
+        (lambda encoded: edit(encoded / "units" / "000002.json", postings=9, impacts=9), "counts (postings, impacts)"),
+        (lambda encoded: edit(encoded / "units" / "000002.json", empty_vectors=9), "counts (empty_vectors)"),
+        (lambda encoded: edit(encoded / "units" / "000002.json", unit=3), "000002.json is the record of unit 3"),
+        (
+            lambda encoded: (encoded / "units" / "000007.json").write_text(
+                (encoded / "units" / "000004.json").read_text().replace('"unit": 4', '"unit": 7')
+            ),
+            "000007.json is of a unit beyond the corpus",
         ),
     ],
 )
