@@ -199,7 +199,7 @@ def _summary(manifest: dict[str, Any]) -> str:
         kept = next((one for one in found["candidates"] if one["weight_range"] == scale["weight_range"]), None)
         said = (
             "not measured, no query finds two documents"
-            if kept is None or kept["overlap"] is None
+            if kept is None or kept["overlap"] is None or kept["kendall"] is None
             else f"overlap@10 {kept['overlap']:.4f}, Kendall's tau {kept['kendall']:.4f}"
         )
         lines.append(

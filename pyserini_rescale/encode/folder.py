@@ -13,7 +13,6 @@ and after how many attempts, changes nothing in its file. Needs no torch. Encodi
 import contextlib
 import hashlib
 import json
-import math
 import os
 import socket
 import uuid
@@ -248,15 +247,15 @@ _AGAIN = "remove it and run encode with --resume"
 
 
 def _count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _some(value: Any) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value < 2**63
 
 
 def _weight(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value > 0
+    return type(value) in (int, float) and 0 < value < 2**63
 
 
 def _text(value: Any) -> bool:
@@ -276,7 +275,7 @@ def _limit(value: Any) -> bool:
 
 
 def _kept(value: Any) -> bool:
-    return value is None or type(value) in (int, float)
+    return value is None or (type(value) in (int, float) and -1 <= value <= 1)
 
 
 def _calibration(value: Any) -> bool:

@@ -274,7 +274,7 @@ def test_files_of_ours_that_were_damaged_are_named(encode, tmp_path, capsys, tex
 
 @pytest.mark.parametrize(
     "changes",
-    [{"postings": "3"}, {"postings": -1}, {"file": 3}, {"file": "../settings.json"}, {"bytes": None}, {"documents": 1},
+    [{"postings": "3"}, {"postings": -1}, {"impacts": 10**400}, {"file": 3}, {"file": "../settings.json"}, {"bytes": None}, {"documents": 1},
      {"made_with": []}, {"first_empty_ids": 3}, {"unit": [1]}, {"unit": 2}],
 )  # fmt: skip
 def test_records_of_other_types_are_named(encode, tmp_path, capsys, changes):
@@ -285,6 +285,20 @@ def test_records_of_other_types_are_named(encode, tmp_path, capsys, changes):
     assert status == 2 and "000001.json" in errors(said)[0] and "remove it" in errors(said)[0]
     status, said = check(output, capsys)
     assert status == 1 and "000001.json" in said
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"quantizer": {"name": "model", "weight_range": scale, "quant_range": 256, "limit": None}}
+     for scale in (0, -1.0, float("nan"), float("inf"), 10**400, True, "5")]
+    + [{"asked": {}}, {"corpus": []}, {"calibration": {"candidates": []}}, {"calibration": 3}],
+)  # fmt: skip
+def test_settings_of_other_types_are_named(encode, tmp_path, capsys, changes):
+    output = tmp_path / "out"
+    assert encode(output, "--shard", "0/5")[0] == 0
+    edit(output / "settings.json", **changes)
+    for status, said in (encode(output, "--resume"), check(output, capsys)):
+        assert status == 2 and len(errors(said)) == 1 and "settings.json is damaged" in errors(said)[0]
 
 
 def test_vectors_that_were_removed_are_missing(encode, tmp_path, capsys):
@@ -529,6 +543,13 @@ def test_check_finds(encoded, capsys, damage, says):
     damage(encoded)
     status, said = check(encoded, capsys)
     assert status == 1 and says in said and "exactly once" not in said
+
+
+def test_a_gzipped_file_whose_record_is_lost_is_only_missing(encode, tmp_path, capsys):
+    assert encode(tmp_path / "out", "--gzip")[0] == 0
+    (tmp_path / "out" / "units" / "000003.json").unlink()
+    status, said = check(tmp_path / "out", capsys)
+    assert status == 1 and "1 of 5 units are missing (3)" in said and "which no unit wrote" not in said
 
 
 def test_check_finds_another_corpus(encoded, source, tmp_path, capsys):
