@@ -1,8 +1,8 @@
-"""How the mini backbones of the package were made: texts, tokenizers, masked-language modelling. One core, an hour each.
+"""How the mini backbone of the package was made: texts, tokenizer, masked-language modelling. 40 minutes of one core.
 
     python scripts/pretrain_mini.py texts --work runs/mini               # fetches packages, extracts what they explain
     python scripts/pretrain_mini.py train modernbert --work runs/mini
-    python scripts/pretrain_mini.py train bert --work runs/mini          # may run beside the other, one core each
+    python scripts/pretrain_mini.py train bert --work runs/mini          # not shipped: see docs/evidence.md
 
 The recipe (packages with exact versions, caps, sizes, steps) is pretrain_mini.yaml beside this file; packages come
 through pip and npm, nothing of them is run or installed. A text is a docstring, a description out of an API's JSON, or
@@ -321,25 +321,8 @@ def make_model(kind: str, tokenizer: Any, sizes: dict[str, Any]) -> Any:
     if kind == "bert":
         for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
             del common[name]
-        model = BertForMaskedLM(BertConfig(**common, **sizes))
-        start_as_sinusoids(model.bert.embeddings.position_embeddings.weight.data)
-        return model
+        return BertForMaskedLM(BertConfig(**common, **sizes))
     return ModernBertForMaskedLM(ModernBertConfig(**common, **sizes))
-
-
-def start_as_sinusoids(positions: Any) -> None:
-    """Fill position embeddings (L, d) with sinusoids of the standard deviation that they have.
-
-    From random ones, a model of this size stands still at the loss of single words for more than 10 million tokens, since
-    it has to find out first which positions are neighbours.
-    """
-    import torch
-
-    length, width = positions.shape
-    rates = 10_000 ** (-torch.arange(0, width, 2) / width)
-    angles = torch.arange(length)[:, None] * rates  # (L, d / 2)
-    waves = torch.cat([angles.sin(), angles.cos()], dim=1)
-    positions.copy_(waves * positions.std() / waves.std())
 
 
 def tokenized(tokenizer: Any, texts: list[str], length: int) -> list[array]:
