@@ -4,6 +4,10 @@ Command-line entry points print ``error: MESSAGE`` and leave with the exception'
 error into text, and no traceback reaches a user.
 """
 
+import functools
+import sys
+from collections.abc import Callable
+
 
 class RescaleError(Exception):
     """Base class. ``exit_code`` is the status a command leaves with."""
@@ -32,3 +36,17 @@ class StageError(RescaleError):
 def one_line(error: BaseException) -> str:
     """Return the message of ``error`` as a single line (other libraries' messages often span several)."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def reported(main: Callable[..., int]) -> Callable[..., int]:
+    """Make an entry point of our errors: one line on stderr, and the error's ``exit_code`` as its status."""
+
+    @functools.wraps(main)
+    def wrapped(*args: object, **options: object) -> int:
+        try:
+            return main(*args, **options)
+        except RescaleError as error:
+            print(f"error: {one_line(error)}", file=sys.stderr)
+            return error.exit_code
+
+    return wrapped

@@ -80,6 +80,11 @@ def test_equal_queries_share_their_documents():
     assert list(found.documents())[1] == ("b", "", "two")
 
 
+def test_queries_are_spaced_evenly():
+    passages = [Passage(str(number), f"Query {number}.", f"text {number}") for number in range(10)]
+    assert [query.id for query in passages_as_collection(passages, queries=4).queries()] == ["0", "2", "5", "7"]
+
+
 def test_installed_packages_are_read_without_what_is_tested(tmp_path, monkeypatch):
     library(tmp_path, copies=120)
     monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda name: str(tmp_path))

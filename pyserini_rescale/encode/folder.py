@@ -70,26 +70,31 @@ class Folder:
             raise _cannot_write(self.path, error) from None
 
     @contextlib.contextmanager
-    def written(self, path: Path) -> Iterator[BinaryIO]:
-        """A binary file that gets its name ``path`` when it is whole and on the disk; raises DataError where it cannot be."""
+    def _aside(self, path: Path) -> Iterator[Path]:
+        """A name of this process's own for what becomes ``path``; gone afterwards. Raises DataError for what the system does."""
         aside = self.unfinished / f"{socket.gethostname()}.{os.getpid()}~{path.name}.{uuid.uuid4().hex[:8]}"
         try:
-            with open(aside, "xb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(aside, path)
+            yield aside
         except OSError as error:
             raise _cannot_write(path, error) from None
         finally:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def written(self, path: Path) -> Iterator[BinaryIO]:
+        """A binary file that gets its name ``path`` when it is whole and on the disk; raises DataError where it cannot be."""
+        with self._aside(path) as aside:
+            with open(aside, "xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(aside, path)
+
     def write_once(self, path: Path, value: Any) -> Any:
         """Write ``value`` as JSON unless the file is there, and return what is there then: of several processes one wins."""
         if not path.exists():
-            aside = self.unfinished / f"{socket.gethostname()}.{os.getpid()}~{path.name}.{uuid.uuid4().hex[:8]}"
-            try:
+            with self._aside(path) as aside:
                 write_json(aside, value)
                 try:
                     os.link(aside, path)
@@ -97,11 +102,6 @@ class Folder:
                     pass
                 except OSError:  # a file system without hard links
                     os.replace(aside, path)
-            except OSError as error:
-                raise _cannot_write(path, error) from None
-            finally:
-                with contextlib.suppress(OSError):
-                    aside.unlink(missing_ok=True)
         return json_file(path)
 
     def begun(self) -> bool:

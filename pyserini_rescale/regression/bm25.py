@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from pyserini_rescale.collections import open_collection
-from pyserini_rescale.errors import DataError, RescaleError, one_line
+from pyserini_rescale.errors import DataError, one_line, reported
 from pyserini_rescale.files import write_text
 from pyserini_rescale.train import mine
 
@@ -40,6 +40,7 @@ def run(collection: Path, output: Path, hits: int, threads: int) -> int:
     return answered
 
 
+@reported
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyserini_rescale.regression.bm25", description=__doc__)
     parser.add_argument("--collection", type=Path, required=True, help="folder that `collection` wrote")
@@ -47,14 +48,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hits", type=int, default=1000, help="documents a query (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
-    try:
-        from pyserini_rescale.plugin import patches
+    from pyserini_rescale.plugin import patches
 
-        patches.activate()
-        print(f"{run(args.collection, args.output, args.hits, args.threads):,} queries answered")
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
+    patches.activate()
+    print(f"{run(args.collection, args.output, args.hits, args.threads):,} queries answered")
     return 0
 
 

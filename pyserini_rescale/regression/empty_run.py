@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pyserini_rescale.errors import DataError, RescaleError, one_line
+from pyserini_rescale.errors import DataError, reported
 from pyserini_rescale.files import write_text
 from pyserini_rescale.regression.layout import read_object
 
@@ -23,17 +23,14 @@ def has_no_terms(statistics: Path) -> bool:
     return isinstance(index, dict) and index.get("postings") == 0
 
 
+@reported
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyserini_rescale.regression.empty_run", description=__doc__)
     parser.add_argument("--statistics", type=Path, required=True, help="JSON file of index_stats")
     parser.add_argument("--output", type=Path, required=True, help="run file to write")
     args = parser.parse_args(argv)
-    try:
-        if not has_no_terms(args.statistics):
-            raise DataError(f"{args.statistics} does not say that the index is empty: search it")
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
+    if not has_no_terms(args.statistics):
+        raise DataError(f"{args.statistics} does not say that the index is empty: search it")
     write_text(args.output, "")
     print("every vector is empty: the run has no hits")
     return 0

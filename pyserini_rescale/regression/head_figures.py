@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pyserini_rescale.errors import ConfigError, RescaleError, one_line
+from pyserini_rescale.errors import ConfigError, reported
 from pyserini_rescale.files import write_json
 
 
@@ -40,6 +40,7 @@ def head_figures(config_name: str, changes: list[str]) -> dict[str, float]:
     }
 
 
+@reported
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyserini_rescale.regression.head_figures", description=__doc__)
     parser.add_argument("--config", required=True, help="training configuration, FILE:VARIANT")
@@ -48,11 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
     args = parser.parse_args(argv)
     backbone = [] if args.backbone is None else [f"backbone.name={json.dumps(args.backbone)}"]
-    try:
-        write_json(args.output, head_figures(args.config, [*args.changes, *backbone]))
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
+    write_json(args.output, head_figures(args.config, [*args.changes, *backbone]))
     return 0
 
 

@@ -14,23 +14,20 @@ from pathlib import Path
 
 from pyserini_rescale.encode.marker import index_marker
 from pyserini_rescale.encode.vectors import count_vectors
-from pyserini_rescale.errors import RescaleError, one_line
+from pyserini_rescale.errors import reported
 from pyserini_rescale.files import write_json
 from pyserini_rescale.indexing import ask_index, problems
 
 
+@reported
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyserini_rescale.regression.index_stats", description=__doc__)
     parser.add_argument("--embeddings", type=Path, required=True, help="folder that pyserini.encode wrote")
     parser.add_argument("--index", type=Path, required=True, help="folder that pyserini.index.lucene wrote")
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
     args = parser.parse_args(argv)
-    try:
-        vectors = count_vectors(args.embeddings)
-        index = ask_index(args.index)
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
+    vectors = count_vectors(args.embeddings)
+    index = ask_index(args.index)
     found = problems(vectors, index)
     said = index_marker(args.index)
     write_json(

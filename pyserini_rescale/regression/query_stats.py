@@ -21,7 +21,7 @@ from typing import Any
 
 from pyserini_rescale.collections import read_lines
 from pyserini_rescale.encode.vectors import vector_files
-from pyserini_rescale.errors import DataError, RescaleError, one_line
+from pyserini_rescale.errors import DataError, one_line, reported
 from pyserini_rescale.files import write_json
 from pyserini_rescale.regression.measures import Run, read_run
 
@@ -149,6 +149,7 @@ def _encoder(model: str) -> Callable[[str], Vector]:
     return SpladeRescaledQueryEncoder(model).encode
 
 
+@reported
 def main(argv: list[str] | None = None, encoder: Callable[[str], Callable[[str], Vector]] = _encoder) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyserini_rescale.regression.query_stats", description=__doc__)
     parser.add_argument("--embeddings", type=Path, required=True, help="folder that pyserini.encode wrote")
@@ -159,12 +160,8 @@ def main(argv: list[str] | None = None, encoder: Callable[[str], Callable[[str],
     parser.add_argument("--hits", type=int, default=1000, help="hits asked for a query (default: %(default)s)")
     parser.add_argument("--remove-query", action="store_true", help="a query's own document was removed from its hits")
     args = parser.parse_args(argv)
-    try:
-        encode = encoder(args.encoder)
-        found = query_stats(args.embeddings, args.topics, args.run, encode, args.hits, args.remove_query)
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
+    encode = encoder(args.encoder)
+    found = query_stats(args.embeddings, args.topics, args.run, encode, args.hits, args.remove_query)
     write_json(args.output, found)
     for line in found["problems"]:
         print(f"warning: {line}")

@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from pyserini_rescale.errors import DataError, RescaleError, one_line
+from pyserini_rescale.errors import DataError, one_line, reported
 
 
 def fetch(requirement: str, folder: str, files: list[str], output: Path) -> None:
@@ -38,6 +38,7 @@ def fetch(requirement: str, folder: str, files: list[str], output: Path) -> None
             raise DataError(f"{wheels[0].name} does not hold what is expected: {one_line(error)}") from None
 
 
+@reported
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyserini_rescale.regression.wheel", description=__doc__)
     parser.add_argument("requirement", metavar="PACKAGE==VERSION")
@@ -45,11 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--files", nargs="+", required=True, help="files of that folder to take")
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    try:
-        fetch(args.requirement, args.folder, args.files, args.output)
-    except RescaleError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
+    fetch(args.requirement, args.folder, args.files, args.output)
     return 0
 
 
