@@ -1,14 +1,17 @@
-"""How the mini backbone of the package was made: texts, tokenizer, masked-language modelling. 40 minutes of one core.
+"""How the mini backbones of the package were made: texts, tokenizer, masked-language modelling. 40 minutes of one core each.
 
     python scripts/pretrain_mini.py texts --work runs/mini               # fetches packages, extracts what they explain
     python scripts/pretrain_mini.py train modernbert --work runs/mini
-    python scripts/pretrain_mini.py train bert --work runs/mini          # not shipped: see docs/evidence.md
+    python scripts/pretrain_mini.py train bert --work runs/mini
 
 The recipe (packages with exact versions, caps, sizes, steps) is pretrain_mini.yaml beside this file; packages come
 through pip and npm, nothing of them is run or installed. A text is a docstring, a description out of an API's JSON, or
 a paragraph of prose. Docstrings of the standard library are left out, since they are the test collection: every text
 that holds a query's or a document's words of that collection is dropped, whoever wrote it (packages carry copies).
 texts.json and log.jsonl say what came out. Float16 weights and the tokenizer end in WORK/TYPE/model.
+
+A type may go through several stages, first short pieces in small batches, then longer ones. BERT needs that at this size: its
+positions are learned one by one, and with 256 tokens a piece and 1,200 steps it stayed at the loss of single words.
 """
 
 import argparse
@@ -26,6 +29,7 @@ import time
 import zipfile
 from array import array
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,7 @@ _TAG = re.compile(r"<[^>]+>")
 _SPACE = re.compile(r"\s+")
 _CODE = re.compile(r"^\s*(>>>|\.\.\.|\$ |#|@)")
 _WORD = re.compile(r"[A-Za-z][a-z]+")
+_HELD_OUT = 512  # chunks
 
 
 def main() -> int:
@@ -48,7 +53,6 @@ def main() -> int:
     texts = actions.add_parser("texts", help="fetch packages and extract texts")
     train = actions.add_parser("train", help="make a tokenizer and pretrain")
     train.add_argument("type", choices=("modernbert", "bert"))
-    train.add_argument("--steps", type=int, help="another number of steps than the recipe's, for a trial")
     for action in (texts, train):
         action.add_argument("--work", type=Path, required=True, metavar="DIR")
         action.add_argument("--recipe", type=Path, default=RECIPE, metavar="FILE")
@@ -57,9 +61,7 @@ def main() -> int:
     if args.action == "texts":
         make_texts(recipe["texts"], args.work)
     else:
-        pretrain(
-            args.type, {**recipe["pretraining"], **({"steps": {args.type: args.steps}} if args.steps else {})}, recipe, args.work
-        )
+        pretrain(args.type, recipe, args.work)
     return 0
 
 
@@ -204,22 +206,23 @@ def is_prose(text: str, fewest: int) -> bool:
 # Pretraining
 
 
-def pretrain(kind: str, sizes: dict[str, Any], recipe: dict[str, Any], work: Path) -> None:
+def pretrain(kind: str, recipe: dict[str, Any], work: Path) -> None:
     """Make tokenizer and model of ``kind`` from WORK/texts.jsonl and train it; write WORK/kind/{log.jsonl,model}."""
     import torch
-    from torch.optim.lr_scheduler import LambdaLR
     from transformers import DataCollatorForLanguageModeling
     from transformers.utils import logging
 
+    sizes, stages = recipe["pretraining"], recipe["stages"][kind]
     logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.manual_seed(sizes["seed"])
     folder = work / kind
     folder.mkdir(parents=True, exist_ok=True)
     texts = [json.loads(line) for line in (work / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
-    tokenizer = make_tokenizer(kind, texts, sizes["vocabulary"], sizes["length"])
-    chunks = tokenized(tokenizer, texts, sizes["length"])
-    held_out, chunks = chunks[:512], chunks[512:]
+    longest = stages[-1]["length"]
+    tokenizer = make_tokenizer(kind, texts, sizes["vocabulary"], longest)
+    chunks, sources = tokenized(tokenizer, texts, longest)
+    held_out, first = chunks[:_HELD_OUT], sources[_HELD_OUT - 1] + 1  # of the texts held out, no stage sees anything
     model = make_model(kind, tokenizer, recipe["models"][kind])
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{kind}: {parameters:,} parameters, {len(chunks):,} chunks, {sum(map(len, chunks)):,} tokens", flush=True)
@@ -234,42 +237,61 @@ def pretrain(kind: str, sizes: dict[str, Any], recipe: dict[str, Any], work: Pat
         lr=sizes["learning_rate"][kind],
         betas=(0.9, 0.98),
     )
-    steps, warm_up = sizes["steps"][kind], sizes["warm_up"]
-    schedule = LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, max(0.0, (steps - step) / (steps - warm_up))))
-    batches = endless_batches(chunks, sizes["tokens_a_batch"], random.Random(sizes["seed"]))
+    rates = learning_rates(stages, sizes["warm_up"][kind], sizes["learning_rate"][kind])
+    steps, chance = len(rates), random.Random(sizes["seed"])
     started = last = time.monotonic()
-    tokens = recent = 0
+    step = tokens = recent = 0
     losses: list[float] = []
     with (folder / "log.jsonl").open("w", encoding="utf-8") as log:
-        for step in range(1, steps + 1):
-            batch = collator([{"input_ids": chunk.tolist()} for chunk in next(batches)])
-            model.train()
-            loss = masked_loss(model, kind, batch)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.item())
-            recent += int((batch["input_ids"] != tokenizer.pad_token_id).sum())
-            if step % sizes["log_every"] == 0 or step == steps:
-                tokens += recent
-                now = time.monotonic()
-                line = {
-                    "step": step,
-                    "loss": round(sum(losses) / len(losses), 4),
-                    "learning_rate": schedule.get_last_lr()[0],
-                    "tokens": tokens,
-                    "tokens_per_second": round(recent / (now - last)),
-                    "minutes": round((now - started) / 60, 1),
-                }
-                if step % (10 * sizes["log_every"]) == 0 or step == steps:
-                    save(model, tokenizer, folder / "model")
-                    line.update(held_out_figures(model, kind, tokenizer, collator, held_out))
-                print(json.dumps(line), flush=True)
-                log.write(json.dumps(line) + "\n")
-                log.flush()
-                last, recent, losses = now, 0, []
+        for stage in stages:
+            if stage["length"] == longest:
+                batches = endless_batches(chunks[_HELD_OUT:], stage["tokens_a_batch"], chance)
+            else:
+                batches = endless_batches(
+                    tokenized(tokenizer, texts[first:], stage["length"])[0], stage["tokens_a_batch"], chance
+                )
+            for _ in range(stage["steps"]):
+                for group in optimizer.param_groups:
+                    group["lr"] = rates[step]
+                step += 1
+                batch = collator([{"input_ids": chunk.tolist()} for chunk in next(batches)])
+                model.train()
+                loss = masked_loss(model, kind, batch)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                losses.append(loss.item())
+                recent += int((batch["input_ids"] != tokenizer.pad_token_id).sum())
+                if step % sizes["log_every"] == 0 or step == steps:
+                    tokens += recent
+                    now = time.monotonic()
+                    line = {
+                        "step": step,
+                        "length": stage["length"],
+                        "loss": round(sum(losses) / len(losses), 4),
+                        "learning_rate": rates[step - 1],
+                        "tokens": tokens,
+                        "tokens_per_second": round(recent / (now - last)),
+                        "minutes": round((now - started) / 60, 1),
+                    }
+                    if step % (10 * sizes["log_every"]) == 0 or step == steps:
+                        save(model, tokenizer, folder / "model")
+                        line.update(held_out_figures(model, kind, tokenizer, collator, held_out))
+                    print(json.dumps(line), flush=True)
+                    log.write(json.dumps(line) + "\n")
+                    log.flush()
+                    last, recent, losses = now, 0, []
+
+
+def learning_rates(stages: list[dict[str, int]], warm_up: int, highest: float) -> list[float]:
+    """Return the rate of every step: up linearly in steps, then down linearly in tokens, whatever the stages' batches."""
+    done = list(accumulate(stage["tokens_a_batch"] for stage in stages for _ in range(stage["steps"])))
+    warm = done[warm_up - 1]
+    return [
+        highest * min(step / warm_up, (done[-1] - before) / (done[-1] - warm))
+        for step, before in enumerate([0, *done[:-1]], 1)
+    ]
 
 
 def make_tokenizer(kind: str, texts: list[str], size: int, length: int) -> Any:
@@ -325,16 +347,21 @@ def make_model(kind: str, tokenizer: Any, sizes: dict[str, Any]) -> Any:
     return ModernBertForMaskedLM(ModernBertConfig(**common, **sizes))
 
 
-def tokenized(tokenizer: Any, texts: list[str], length: int) -> list[array]:
-    """Return texts as token ids with [CLS] and [SEP], long ones in pieces of ``length``; 16 bits an id."""
-    chunks = []
+def tokenized(tokenizer: Any, texts: list[str], length: int) -> tuple[list[array], list[int]]:
+    """Return texts as token ids with [CLS] and [SEP], long ones in pieces of ``length``, and whose pieces they are.
+
+    16 bits an id.
+    """
+    chunks, sources = [], []
     for start in range(0, len(texts), 1000):
-        for ids in tokenizer(texts[start : start + 1000], add_special_tokens=False, verbose=False)["input_ids"]:
+        encoded = tokenizer(texts[start : start + 1000], add_special_tokens=False, verbose=False)["input_ids"]
+        for source, ids in enumerate(encoded, start):
             for begin in range(0, len(ids), length - 2):
                 piece = ids[begin : begin + length - 2]
                 if len(piece) >= 8:
                     chunks.append(array("H", [tokenizer.cls_token_id, *piece, tokenizer.sep_token_id]))
-    return chunks
+                    sources.append(source)
+    return chunks, sources
 
 
 def endless_batches(chunks: list[array], most: int, chance: random.Random) -> Iterator[list[array]]:
