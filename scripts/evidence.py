@@ -3,6 +3,7 @@
     python scripts/evidence.py run --work runs/evidence --workers 2             # about two minutes a training and core
     python scripts/evidence.py run --work runs/evidence --only core             # three seeds of the main settings
     python scripts/evidence.py report --work runs/evidence --output docs/evidence
+    python scripts/evidence.py expected --work runs/evidence --output regressions/models/mini.yaml
 
 Every cell is one training by regressions/training/mini.yaml on the training split of its collection (docstrings of
 installed packages; SciFact's training claims, below PYSERINI_RESCALE_DATA), with negatives mined by BM25, then the whole
@@ -20,20 +21,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-BACKBONES = ("modernbert",)
+BACKBONES = ("modernbert", "bert")
 COLLECTIONS = ("docstrings", "scifact")
 CORE = ("k1", "k4", "k16", "auto-offset", "per-term-offset")
 GRID = (
-    "auto-k", "k2", "k8", "k32", "k64", "k4-offset", "k16-offset", "auto-k-offset", "offset-5", "offset-15",
-    "k16-balanced", "k16-untied", "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate",
+    "auto-k", "k2", "k8", "k32", "k64", "k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset", "offset-5",
+    "offset-15", "k16-balanced", "k16-untied", "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate",
 )  # fmt: skip
 SEEDS = (1, 2, 3)
-MEASURES = ("RR@10", "nDCG@10", "R@100")
+MEASURES = ("RR@10", "nDCG@10", "R@100", "R@1000")
 HITS = 1000
 _BATCH = 64
 _CURVE_POINTS = 60
@@ -82,13 +84,20 @@ def main() -> int:
     run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     report = actions.add_parser("report", help="tables and figures of what is there")
     report.add_argument("--output", type=Path, required=True, metavar="DIR", help="receives tables.md and figures")
-    for action in (run, report):
+    expected = actions.add_parser("expected", help="the regressions' expected values out of what is there")
+    expected.add_argument("--output", type=Path, required=True, metavar="FILE", help="regressions/models/mini.yaml")
+    for action in (run, report, expected):
         action.add_argument("--work", type=Path, required=True, metavar="DIR")
     args = parser.parse_args()
     if args.action == "report":
         import evidence_report
 
         return evidence_report.write(args.work / "results", args.output)
+    if args.action == "expected":
+        import evidence_expected
+
+        args.output.write_text(evidence_expected.expected(args.work / "results"), encoding="utf-8")
+        return 0
     todo = [cell for cell in cells(args.only) if not args.match or args.match in cell.name]
     if args.worker:
         return work_on(todo, args.work)
@@ -173,6 +182,7 @@ def do(cell: Cell, work: Path, folder: Path) -> None:
         "seconds": {"training": round(trained - started), "measuring": round(time.monotonic() - trained)},
         "collection_sha256": json.loads((data / "test" / "counts.json").read_text())["sha256"],
         "triples_sha256": json.loads((data / "triples.jsonl.json").read_text())["sha256"],
+        "date": date.today().isoformat(),
         **describe(installed(("pyserini-rescale", "pyserini", "torch", "transformers", "tokenizers"))),
     }
     logs = work / "logs"

@@ -13,9 +13,10 @@ from pyserini_rescale.train.plot import COLOURS
 
 K_SWEEP = ("k1", "k2", "k4", "k8", "k16", "k32", "k64")
 OFFSETS = ("auto-offset", "per-term-offset", "k4-offset")
+BOTH = ("k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset")
 KINDS = {"k": ("scale (k)", COLOURS[2], "o"), "offset": ("offset", COLOURS[1], "^"), "both": ("both", COLOURS[3], "s")}
 SETTINGS = (
-    *K_SWEEP, "auto-k", "k16-balanced", "k16-untied", "auto-offset", "per-term-offset", "k4-offset",
+    *K_SWEEP, "auto-k", "k16-balanced", "k16-untied", "auto-offset", "per-term-offset", "offset-5", "offset-15", *BOTH,
     "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate",
 )  # fmt: skip
 assert set(SETTINGS) == {*CORE, *GRID}
@@ -35,9 +36,7 @@ def write(results: Path, output: Path) -> int:
                 parts.append(f"### {backbone} on {collection}\n\n{table(groups[collection, backbone])}\n")
     (output / "tables.md").write_text("\n".join(parts), encoding="utf-8")
     for name, draw in (("flops", draw_flops), ("k", draw_k), ("activity", draw_activity)):
-        figure = draw(groups)
-        for kind in ("svg", "png"):
-            save_figure(figure, output / f"{name}.{kind}")
+        save_figure(draw(groups), output / f"{name}.png")
     print("\n".join(parts))
     return 0
 
@@ -75,7 +74,7 @@ def spread(runs: list[dict[str, Any]], key: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    return "both" if name == "k4-offset" else "offset" if "offset" in name else "k"
+    return "both" if name in BOTH else "offset" if "offset" in name else "k"
 
 
 def _grid(title: str, y: str, x: str) -> tuple[Any, dict[tuple[str, str], Any]]:
@@ -129,7 +128,8 @@ def draw_k(groups: Any) -> Any:
                 panel.axhline(mean(settings[name], "RR@10"), color=colour, linestyle=style, label=name)
         panel.set_xscale("log", base=2)
         panel.set_ylim(bottom=0)
-        panel.legend(fontsize=7)
+        if settings:
+            panel.legend(fontsize=7)
     return figure
 
 
@@ -141,11 +141,15 @@ def draw_activity(groups: Any) -> Any:
             run = next((one for one in groups[place].get(name, ()) if one["before_training"]), None)
             if run is None:
                 continue
-            for curve, style in ((run["before_training"]["document_activity"], "dotted"), (run["document_activity"], "solid")):
+            for curve, style in (
+                (run["before_training"]["document_activity"], "dotted"),
+                (run["document_activity"], "solid"),
+            ):
                 label = name if style == "solid" else None
                 panel.plot(curve["ranks"], curve["shares"], color=colour, linestyle=style, label=label)
         panel.set_xscale("log")
         panel.set_yscale("symlog", linthresh=1e-3)
         panel.set_ylim(0, 1.2)
-        panel.legend(fontsize=7)
+        if groups[place]:
+            panel.legend(fontsize=7)
     return figure
