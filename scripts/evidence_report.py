@@ -13,10 +13,18 @@ from pyserini_rescale.train.plot import COLOURS
 
 K_SWEEP = ("k1", "k2", "k4", "k8", "k16", "k32", "k64")
 OFFSETS = ("auto-offset", "per-term-offset", "k4-offset")
-BOTH = ("k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset")
+BOTH = (
+    "k2-offset",
+    "k4-offset",
+    "k8-offset",
+    "k16-offset",
+    "auto-k-offset",
+    "k4-offset-head-rate",
+    "k16-offset-head-rate",
+)
 KINDS = {"k": ("scale (k)", COLOURS[2], "o"), "offset": ("offset", COLOURS[1], "^"), "both": ("both", COLOURS[3], "s")}
 SETTINGS = (
-    *K_SWEEP, "auto-k", "k16-balanced", "k16-untied", "auto-offset", "per-term-offset", "offset-5", "offset-15", *BOTH,
+    *K_SWEEP, "auto-k", "k16-head-rate", "k16-balanced", "k16-untied", "auto-offset", "per-term-offset", "offset-5", "offset-15", *BOTH,
     "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate",
 )  # fmt: skip
 assert set(SETTINGS) == {*CORE, *GRID}

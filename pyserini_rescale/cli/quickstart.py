@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyserini_rescale.cli.tables import aligned, number
 from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.model.shipped import SHIPPED
 
 if TYPE_CHECKING:
     from pyserini_rescale.quickstart.pipeline import Outcome, Row
@@ -20,6 +21,7 @@ HELP = (
 )
 EXAMPLES = """\
   python -m pyserini_rescale quickstart
+  python -m pyserini_rescale quickstart --backbone mini-bert --work runs/quickstart-bert
   python -m pyserini_rescale quickstart --work runs/quickstart-large-rate --set optimizer.learning_rate=1e-3
 """
 _SUGGEST_TEXTS = 128
@@ -28,6 +30,12 @@ _SUGGEST_TEXTS = 128
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("runs/quickstart"), metavar="DIR", help="folder for all files (%(default)s)"
+    )
+    parser.add_argument(
+        "--backbone",
+        default=SHIPPED[0],
+        choices=SHIPPED,
+        help="which backbone of the package (%(default)s)",
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="settings at a time (default: one a core, three at most)"
@@ -48,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         f"{len(pipeline.SETTINGS)} trainings of a small backbone, {workers} at a time, each then encoded, indexed and searched: "
         "about ten minutes on two free cores"
     )
-    options = pipeline.Options(args.work, tuple(args.set), workers, args.force)
+    options = pipeline.Options(args.work, args.backbone, tuple(args.set), workers, args.force)
     outcome = pipeline.run(options, _say)
     figure = _draw(outcome)
     print("\n" + _report(outcome, figure))

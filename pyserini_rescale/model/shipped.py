@@ -1,13 +1,14 @@
 """Small masked language models that come with the package, by name: usable wherever a folder or Hub id is.
 
-``mini-modernbert`` has ModernBERT's architecture, 4 layers x 128, and a cased byte-level BPE of 8,192. It was pretrained for
-this package by scripts/pretrain_mini.py (recipe and log beside it). Its use is to show and test, on any machine and
-without a network, what a rescale does to a trained head.
+``mini-modernbert`` has ModernBERT's architecture, 4 layers x 128, and a cased byte-level BPE of 8,192; ``mini-bert`` has
+BERT's, of the same size, and an uncased WordPiece. They were pretrained for this package by scripts/pretrain_mini.py
+(recipe and logs beside it). Their use is to show and test, on any machine and without a network, what a rescale does to
+a trained head.
 """
 
 from pathlib import Path
 
-SHIPPED = ("mini-modernbert",)
+SHIPPED = ("mini-modernbert", "mini-bert")
 _FOLDER = Path(__file__).parent / "minis"
 
 

@@ -27,7 +27,8 @@ from pyserini_rescale.train.folder import LOG, MODEL, RECORD
 
 MARKER = "quickstart.json"
 RECIPE = "mini"
-BACKBONE, VARIANT = "mini-modernbert", "modernbert"
+BACKBONES = {"mini-modernbert": "modernbert", "mini-bert": "bert"}
+"""Those that come with the package, and their variants of the recipe."""
 SETTINGS = {"k1": "k = 1, standard SPLADE", "auto-k": "k as suggested", "auto-offset": "offset as suggested"}
 MEASURES = ("RR@10", "nDCG@10")
 _WORK = "{work}"
@@ -35,10 +36,11 @@ _WORK = "{work}"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """work: the folder. changes: KEY=VALUE of the training configuration. workers: how many settings at a time. force: do
-    again what is up to date."""
+    """work: the folder. backbone: one of ``BACKBONES``. changes: KEY=VALUE of the training configuration. workers: how
+    many settings at a time. force: do again what is up to date."""
 
     work: Path = Path("runs/quickstart")
+    backbone: str = next(iter(BACKBONES))
     changes: tuple[str, ...] = ()
     workers: int = 1
     force: bool = False
@@ -89,7 +91,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     first, chains = _first_stages(work), {name: _chain(work, name, options) for name in SETTINGS}
     say("collecting docstrings: the standard library's to search, those of installed packages to train on; BM25")
     execute(first)
-    say(f"training {BACKBONE} {len(chains)} times, encoding, indexing and searching with each")
+    say(f"training {options.backbone} {len(chains)} times, encoding, indexing and searching with each")
     with ThreadPoolExecutor(options.workers) as pool:
         for done in [pool.submit(execute, chain) for chain in chains.values()]:
             done.result()
@@ -97,7 +99,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     qrels = measures.read_qrels(work / "collection" / "qrels.txt")
     outcome = Outcome(
         work=work,
-        backbone=BACKBONE,
+        backbone=options.backbone,
         counts=json.loads((work / "collection" / "counts.json").read_text(encoding="utf-8")),
         rows=tuple(_row(work / name, name, qrels) for name in SETTINGS),
         bm25=measures.evaluate(MEASURES, qrels, measures.read_run(work / "bm25.txt")),
@@ -164,11 +166,11 @@ def _first_stages(work: Path) -> list[Stage]:
 def _chain(work: Path, name: str, options: Options) -> list[Stage]:
     """Return the stages of one setting, named NAME.STAGE."""
     folder, triples = work / name, work / "triples" / "triples.jsonl"
-    config = f"{RECIPE}:{VARIANT}.{name}"
+    config = f"{RECIPE}:{BACKBONES[options.backbone]}.{name}"
     model, embeddings, index = folder / "training" / MODEL, folder / "embeddings", folder / "index"
     changes = [part for change in options.changes for part in ("--set", change)]
     train = (
-        "python", "-m", "pyserini_rescale", "train", "--config", config, "--backbone", BACKBONE,
+        "python", "-m", "pyserini_rescale", "train", "--config", config, "--backbone", options.backbone,
         "--triples", str(triples), "--output", str(folder / "training"), *changes,
     )  # fmt: skip
     chain = [

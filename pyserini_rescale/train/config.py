@@ -137,9 +137,15 @@ class RegularizerConfig(_Section):
 
 
 class OptimizerConfig(_Section):
-    """AdamW, linear decay after a linear warm-up. warmup_ratio: share of all optimiser steps."""
+    """AdamW, linear decay after a linear warm-up. warmup_ratio: share of all optimiser steps.
+
+    head_rate: the head's matrix (tied: the word embeddings) learns at this multiple of the learning rate; "1/k" for the
+    reciprocal of the rescale factor. Adam's step does not depend on the size of a weight, so a matrix divided by k moves
+    k times as fast in proportion; 1/k gives what dividing the logits, and not the matrix, would give.
+    """
 
     learning_rate: PositiveNumber
+    head_rate: PositiveNumber | Literal["1/k"] = 1.0
     weight_decay: NotNegative
     warmup_ratio: Share
     max_grad_norm: NotNegative

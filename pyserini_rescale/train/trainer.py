@@ -26,7 +26,8 @@ from transformers.integrations import TensorBoardCallback
 
 from pyserini_rescale.errors import DataError, RescaleError, StageError, one_line
 from pyserini_rescale.model.fused import training_vectors
-from pyserini_rescale.model.head import find_head, probe_ids
+from pyserini_rescale.model.head import find_head, probe_ids, stored_policy
+from pyserini_rescale.model.policy import Policy
 from pyserini_rescale.model.splade import projection_input
 from pyserini_rescale.train import checkpoints
 from pyserini_rescale.train.config import TrainConfig
@@ -178,6 +179,21 @@ class SpladeTrainer(Trainer):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
+
+    # Optimizer
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Return the library's optimizer, with the head's matrix in a group of its own where it learns at another rate."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        multiple = self.config.optimizer.head_rate
+        if multiple == "1/k":
+            multiple = 1 / (stored_policy(self.model.backbone) or Policy()).k
+        matrix = self.model.head.weight
+        group = next((g for g in optimizer.param_groups if any(p is matrix for p in g["params"])), None)
+        if group is not None and multiple != 1:
+            group["params"] = [parameter for parameter in group["params"] if parameter is not matrix]
+            optimizer.add_param_group({**group, "params": [matrix], "lr": group["lr"] * multiple})
+        return optimizer
 
     # Data
 

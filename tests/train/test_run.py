@@ -10,6 +10,7 @@ from tests.train.conftest import launch
 
 pytestmark = pytest.mark.slow
 
+_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 DENSE = {"every": 1, "tensorboard": False, "collapse": {"dense": 0.01, "patience": 2, "after": 0.0}}
 
 
@@ -51,6 +52,21 @@ def test_fused_and_plain_head_train_alike_and_all_is_logged(config, tmp_path):
     for name in first:
         assert (first[name] - second[name]).abs().max() < 1e-4
     assert list((tmp_path / "fused" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+@pytest.mark.parametrize(("scope", "matrix"), [("untied", "cls.predictions.decoder.weight"), ("shared", _EMBEDDINGS)])
+def test_the_head_moves_a_kth_as_far_where_asked(config, tmp_path, scope, matrix):
+    """Adam's first step is the learning rate in every element that has a gradient, whatever the gradient's size."""
+    for name, rate in (("plain", 1.0), ("kept", "1/k")):
+        path = config(
+            name, max_steps=1, rescale={"factor": 8, "scope": scope},
+            optimizer={"learning_rate": 1e-3, "warmup_ratio": 0.0, "head_rate": rate},
+        )  # fmt: skip
+        launch(["--config", path])
+        before, after = (load_file(tmp_path / name / folder / "model.safetensors") for folder in ("start", "model"))
+        moved = {key: float((after[key] - before[key]).abs().max()) for key in before}
+        assert moved[matrix] == pytest.approx(1e-3 / (8 if rate == "1/k" else 1), rel=1e-2)
+        assert moved["bert.encoder.layer.0.output.dense.weight"] == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_bad_rows_stop_the_run_or_are_counted(config, tmp_path, triples):
