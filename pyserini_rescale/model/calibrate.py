@@ -8,15 +8,20 @@ The rule for k
     The smallest k of ``FACTORS`` at which the in-batch loss is at most ``LOSS_LIMIT`` times ln(candidates), and queries
     and documents still have ``FEW`` terms after quantisation (see diagnose.py for both). Smallest, because every
     further division only makes weights small: past the point where the softmax is no longer saturated, nothing is
-    gained, and terms fall below half a step of the quantiser one by one. With an offset, the offset is chosen anew at
-    each k, so the share of active terms is met at all of them, and k is left with the scale alone.
+    gained, and terms fall below half a step of the quantiser one by one.
+
+The rule for k with an offset
+    The offset is chosen anew at each k, so the share of active terms is met at all of them, and k is left with the scale
+    alone. It is then what temperature scaling (Guo et al. 2017, arXiv 1706.04599) makes of a classifier: the in-batch
+    loss has a least value; at smaller k scores are too sure, at larger ones too small to tell texts apart. Taken is the
+    smallest k whose loss is at most ``NEAR_LEAST`` times the least, since the curve is flat around it and a few texts
+    do not say where exactly its bottom is. The limits above hold too.
 
 The rule for the recommendation
-    The first of these that is healthy: the head as it is; a constant offset alone; a constant offset and the smallest k
-    that goes with it; k alone. A constant offset comes first because the masked-LM does not see it and because it makes
+    The first of these that is healthy: the head as it is; a constant offset and the k that goes with it; a constant
+    offset alone; k alone. A constant offset comes first because the masked-LM does not see it and because it makes
     vectors sparse, which k does not; per-term offsets are in the table, not recommended, since they rest on many texts
-    of the collection. In our own trial (one seed, a small model) the order of quality after training was per-term
-    offset, offset, offset with k, k.
+    of the collection. What training makes of them: docs/evidence.md.
 
 Scope
     balanced where the backbone has a row in the table and a tied head: hidden states stay, so what was measured is what
@@ -58,6 +63,9 @@ FACTORS = (
     1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256,
 )  # fmt: skip
 """The k that are tried: steps of a quarter or so, far beyond the paper's 16."""
+
+NEAR_LEAST = 1.05
+"""How near to the least in-batch loss a k is good enough, where there is an offset."""
 
 _SHOWN = (2, 4, 8, 16, 32, 64)  # rows of the table for k alone, whatever is chosen
 
@@ -107,20 +115,23 @@ def recommended_scope(model: PreTrainedModel) -> str:
 def choose_factor(
     pooled: Pooled, *, offset_rule: str | None = None, share: float = TARGET_ACTIVE, rescale_bias: bool = False
 ) -> float | None:
-    """Return k by the module's rule, or None if no k of ``FACTORS`` does; with ``offset_rule`` the offset is chosen
-    anew per k.
+    """Return k by the module's rules, that for k alone or that for k with an offset, or None if no k of ``FACTORS`` does.
 
     Raises DataError if the texts hold fewer than two pairs, from which no loss can be had.
     """
     _check_pairs(pooled)
+    good: dict[float, float] = {}
     for k in FACTORS:
         offset = _offset_at(pooled, k, offset_rule, share, rescale_bias)
         total = 0.0 if offset is None else offset.total()
-        if _loss(pooled, k, rescale_bias, total) <= LOSS_LIMIT * _chance(pooled):
+        loss = _loss(pooled, k, rescale_bias, total)
+        if loss <= LOSS_LIMIT * _chance(pooled):
             figures = diagnose(pooled, k, rescale_bias=rescale_bias, offset=total)
             if figures.queries.indexed >= FEW and figures.documents.indexed >= FEW:
-                return float(k)
-    return None
+                if offset is None:
+                    return float(k)
+                good[float(k)] = loss
+    return next((k for k, loss in good.items() if loss <= NEAR_LEAST * min(good.values())), None)
 
 
 def suggest(
@@ -148,7 +159,7 @@ def suggest(
         for rule in ("auto", "per-term"):
             k = choose_factor(pooled, offset_rule=rule, share=share, rescale_bias=rescale_bias)
             shifted[rule] = [setting(1, rule)] + ([setting(k, rule)] if k is not None and k != 1 else [])
-    order = [as_is, *shifted.get("auto", ()), *(s for s in alone if s.k == k_alone)]
+    order = [as_is, *reversed(shifted.get("auto", ())), *(s for s in alone if s.k == k_alone)]
     return Suggestion(
         scope=recommended_scope(model),
         settings=(as_is, *alone, *shifted.get("auto", ()), *shifted.get("per-term", ())),

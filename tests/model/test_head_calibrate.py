@@ -9,6 +9,7 @@ import torch
 from pyserini_rescale.errors import ConfigError, DataError, ModelError
 from pyserini_rescale.model.calibrate import (
     FACTORS,
+    NEAR_LEAST,
     calibrate_head,
     check_request,
     choose_factor,
@@ -41,18 +42,24 @@ def good(figures) -> bool:
     return figures.loss <= LOSS_LIMIT * figures.chance and enough
 
 
-@pytest.mark.parametrize("rule", [None, "auto", "per-term"])
 @pytest.mark.parametrize("rescale_bias", [False, True])
-def test_the_factor_is_the_smallest_that_keeps_the_rule(pooled, rule, rescale_bias):
+def test_the_factor_alone_is_the_smallest_that_keeps_the_rule(pooled, rescale_bias):
+    k = choose_factor(pooled, rescale_bias=rescale_bias)
+    assert k is not None and good(diagnose(pooled, k, rescale_bias=rescale_bias))
+    assert not any(good(diagnose(pooled, smaller, rescale_bias=rescale_bias)) for smaller in FACTORS if smaller < k)
+
+
+@pytest.mark.parametrize("rule", ["auto", "per-term"])
+@pytest.mark.parametrize("rescale_bias", [False, True])
+def test_the_factor_with_an_offset_is_the_smallest_near_the_least_loss(pooled, rule, rescale_bias):
     def figures(k):
-        offset = 0.0
-        if rule is not None:
-            offset = choose_offset(pooled.logits(pooled.documents, k, rescale_bias), rule, 0.02).total()
+        offset = choose_offset(pooled.logits(pooled.documents, k, rescale_bias), rule, 0.02).total()
         return diagnose(pooled, k, rescale_bias=rescale_bias, offset=offset)
 
     k = choose_factor(pooled, offset_rule=rule, share=0.02, rescale_bias=rescale_bias)
     assert k is not None and good(figures(k))
-    assert not any(good(figures(smaller)) for smaller in FACTORS if smaller < k)
+    losses = {factor: one.loss for factor in FACTORS if good(one := figures(factor))}
+    assert k == min(factor for factor, loss in losses.items() if loss <= NEAR_LEAST * min(losses.values()))
 
 
 def test_no_factor_where_none_does(pooled):
