@@ -12,20 +12,15 @@ from pyserini_rescale.figures import save_figure
 from pyserini_rescale.train.plot import COLOURS
 
 K_SWEEP = ("k1", "k2", "k4", "k8", "k16", "k32", "k64")
-OFFSETS = ("auto-offset", "per-term-offset", "k4-offset")
+OFFSETS = ("auto-offset", "per-term-offset", "auto-k-offset")
 BOTH = (
-    "k2-offset",
-    "k4-offset",
-    "k8-offset",
-    "k16-offset",
-    "auto-k-offset",
-    "k4-offset-head-rate",
-    "k16-offset-head-rate",
-)
+    "k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset", "auto-k-offset-shared",
+    "k4-offset-head-rate", "k16-offset-head-rate", "auto-k-offset-long",
+)  # fmt: skip
 KINDS = {"k": ("scale (k)", COLOURS[2], "o"), "offset": ("offset", COLOURS[1], "^"), "both": ("both", COLOURS[3], "s")}
 SETTINGS = (
-    *K_SWEEP, "auto-k", "k16-head-rate", "k16-balanced", "k16-untied", "auto-offset", "per-term-offset", "offset-5", "offset-15", *BOTH,
-    "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate",
+    *K_SWEEP, "auto-k", "k16-head-rate", "k16-balanced", "k16-untied", "k16-long", "auto-offset", "per-term-offset",
+    "offset-5", "offset-15", "auto-offset-long", *BOTH, "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate",
 )  # fmt: skip
 assert set(SETTINGS) == {*CORE, *GRID}
 
@@ -109,7 +104,7 @@ def draw_flops(groups: Any) -> Any:
     figure, axes = _grid("Effectiveness against FLOPs after training", "RR@10", "FLOPs")
     for place, panel in axes.items():
         for name, runs in groups[place].items():
-            if name.endswith("paper-rate"):
+            if name.endswith(("-paper-rate", "-long")):
                 continue
             label, colour, mark = KINDS[kind_of(name)]
             point = mean(runs, "flops"), mean(runs, "RR@10")
