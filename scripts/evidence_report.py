@@ -13,6 +13,7 @@ from pyserini_rescale.train.plot import COLOURS
 
 K_SWEEP = ("k1", "k2", "k4", "k8", "k16", "k32", "k64")
 OFFSETS = ("auto-offset", "per-term-offset", "auto-k-offset")
+AUTOMATIC = ("auto-k", "auto-offset", "auto-k-offset")
 BOTH = (
     "k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset", "auto-k-offset-shared",
     "k4-offset-head-rate", "k16-offset-head-rate", "auto-k-offset-long",
@@ -32,7 +33,10 @@ def write(results: Path, output: Path) -> int:
     for one in found:
         groups[one["collection"], one["backbone"]][one["setting"]].append(one)
     output.mkdir(parents=True, exist_ok=True)
-    parts = [f"{len(found)} trainings.\n"]
+    parts = [
+        f"{len(found)} trainings.\n",
+        f"### Automatic settings beside the best k of the sweep\n\n{automatic(groups)}\n",
+    ]
     for collection in COLLECTIONS:
         for backbone in BACKBONES:
             if groups[collection, backbone]:
@@ -62,6 +66,29 @@ def table(settings: dict[str, list[dict[str, Any]]]) -> str:
             f"| {first['query_active']:,.0f} / {first['document_active']:,.0f} "
             f"| {mean(runs, 'query_terms'):,.0f} / {mean(runs, 'document_terms'):,.0f} "
             f"| {mean(runs, 'flops'):.3g} | {spread(runs, 'RR@10')} | {spread(runs, 'nDCG@10')} | {len(runs)} |"
+        )
+    return "\n".join(rows)
+
+
+def automatic(groups: Any) -> str:
+    """Return a Markdown table: RR@10 of the automatic settings, and in percent of the best k and of the best of all."""
+    rows = ["| | best k | " + " | ".join(AUTOMATIC) + " | best of all |", "|---" * (len(AUTOMATIC) + 3) + "|"]
+    for place in ((collection, backbone) for collection in COLLECTIONS for backbone in BACKBONES):
+        settings = groups[place]
+        if not any(name in settings for name in K_SWEEP):
+            continue
+        reached = {
+            name: mean(runs, "RR@10") for name, runs in settings.items() if not name.endswith(("-rate", "-long"))
+        }
+        best_k = max((name for name in K_SWEEP if name in reached), key=reached.__getitem__)
+        best = max(reached, key=reached.__getitem__)
+        cells = [
+            f"{reached[name]:.3f} ({reached[name] / reached[best_k] - 1:+.0%})" if name in reached else ""
+            for name in AUTOMATIC
+        ]
+        collection, backbone = place
+        rows.append(
+            f"| {backbone}, {collection} | {best_k}: {reached[best_k]:.3f} | {' | '.join(cells)} | {best}: {reached[best]:.3f} |"
         )
     return "\n".join(rows)
 
