@@ -42,13 +42,15 @@ def run(arguments: Sequence[str], seconds: float, environ: Mapping[str, str] | N
     """Run this interpreter with ``arguments``, for ``seconds`` at most; ``environ`` in place of this process's own."""
     with tempfile.TemporaryDirectory(prefix="doctor-") as folder:
         log = Path(folder, "log")
-        failure = _run([sys.executable, *arguments], seconds, environ, log)
+        # What libraries leave among temporary files goes with the folder.
+        inside = {**(os.environ if environ is None else environ), "TMPDIR": folder}
+        failure = _run([sys.executable, *arguments], seconds, inside, log)
         output = log.read_text(encoding="utf-8", errors="replace")
     lines = [line.removeprefix(_MARK) for line in output.splitlines() if line.startswith(_MARK)]
     return Outcome([json.loads(line) for line in lines], failure, output)
 
 
-def _run(command: list[str], seconds: float, environ: Mapping[str, str] | None, log: Path) -> str | None:
+def _run(command: list[str], seconds: float, environ: Mapping[str, str], log: Path) -> str | None:
     with open(log, "wb") as stream:  # not a pipe: a grandchild that stays would keep it open
         process = subprocess.Popen(
             command, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL, env=environ, start_new_session=True

@@ -7,6 +7,7 @@ has no part in those.
 
 import json
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -26,6 +27,7 @@ DOCUMENTS = {
 }
 QUERY = "return the items of a list in order"
 STEPS = ("encode", "index", "search")
+_JVM_SAYS = re.compile(r"^(?:Error|Unrecognized|Could not|Invalid|Conflicting|Too small)\b.*", re.MULTILINE)
 _SECONDS = 600
 _LENGTH = "64"
 
@@ -34,7 +36,8 @@ def lines() -> Iterator[Line]:
     """Do all of it in a temporary folder that does not stay; a line a step."""
     with tempfile.TemporaryDirectory(prefix="doctor-trial-") as folder:
         # Told to be offline: nothing here needs the network, and a network that swallows packets would be waited for.
-        environ = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        # Pyserini hides what a JVM says when it starts, also when it does not.
+        environ = {**os.environ, "HF_HUB_OFFLINE": "1", "PYSERINI_VERBOSE_JVM": "1"}
         outcome = run(["-m", "pyserini_rescale.doctor.trial", folder], _SECONDS, environ)
     done = {found["step"]: found for found in outcome.answers}
     for step in STEPS:
@@ -46,6 +49,8 @@ def lines() -> Iterator[Line]:
                 continue
         else:
             failure = outcome.failure or "its process ended before it was done"
+            if "JVM failed to start" in failure:
+                failure = "; ".join([failure, *_JVM_SAYS.findall(outcome.output)])
             yield Line(name, PROBLEM, failure, "see the lines above; if all is well there, please report this")
         return
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyserini_rescale.doctor.child import ask
 from pyserini_rescale.doctor.lines import OK, PROBLEM, WARNING
 from tests.doctor.test_checks import OURS, broken
 
@@ -42,7 +43,8 @@ def test_a_jvm_that_does_not_start_is_a_problem_and_not_the_end(tmp_path):
     done = doctor(JAVA_TOOL_OPTIONS="-XX:+NoSuchOption", TMPDIR=str(tmp_path))
     lines = done.stdout.splitlines()
     trial = [line for line in lines if "  trial: " in line]
-    assert done.returncode == 1 and len(trial) == 1 and trial[0].startswith(PROBLEM), done.stdout
+    assert done.returncode == 1 and trial[-1].startswith(PROBLEM), done.stdout
+    assert "NoSuchOption" in trial[-1]  # what the JVM says, and not only that it did not start
     assert "Traceback" not in done.stdout + done.stderr and " problem" in lines[-1]
     assert list(tmp_path.iterdir()) == []
 
@@ -58,15 +60,18 @@ def test_a_broken_dependency_is_a_line_with_its_cure_and_a_status(tmp_path):
 
 @pytest.mark.jvm
 def test_scores_other_than_the_vectors_products_are_a_problem(tmp_path):
-    """The trial in a process of its own, with a searcher that drops the terms that stand in every document."""
+    """The trial in a process of its own; vectors are changed between index and search."""
     program = (
-        "import functools, pathlib, pyserini.search.lucene as s\n"
+        "import pathlib\n"
         "from pyserini_rescale.doctor import trial\n"
-        "s.LuceneImpactSearcher = functools.partial(s.LuceneImpactSearcher, min_idf=0)\n"
+        "search, vectors = trial._search, trial._vectors\n"
+        "def changed(folder): return {docid: dict.fromkeys(vector, 1) for docid, vector in vectors(folder).items()}\n"
+        "def _search(folder):\n"
+        "    trial._vectors = changed\n"
+        "    return search(folder)\n"
+        "trial._search = _search\n"
         f"trial.main(pathlib.Path({str(tmp_path)!r}))"
     )
-    from pyserini_rescale.doctor.child import ask
-
     outcome = ask(program, 600, {**os.environ, "HF_HUB_OFFLINE": "1"})
     assert [found["status"] for found in outcome.answers] == [OK, OK, PROBLEM], outcome
     assert "dot products" in outcome.answers[-1]["cure"]
