@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import threading
 import venv
+import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -138,6 +139,9 @@ def test_anserini_is_found_and_a_classpath_without_it_is_a_problem(tmp_path):
     line = lines("Anserini", ANSERINI_CLASSPATH=str(tmp_path))["Anserini"]
     assert line["status"] == PROBLEM and str(tmp_path) in line["found"] and "ANSERINI_CLASSPATH" in line["cure"]
     (tmp_path / "anserini-9.9.9-fatjar.jar").write_bytes(b"half a download")
+    assert "is broken" in lines("Anserini", ANSERINI_CLASSPATH=str(tmp_path))["Anserini"]["found"]
+    with zipfile.ZipFile(tmp_path / "anserini-9.9.9-fatjar.jar", "w") as jar:
+        jar.writestr("something/else.class", b"")
     assert "is broken" in lines("Anserini", ANSERINI_CLASSPATH=str(tmp_path))["Anserini"]["found"]
 
 
