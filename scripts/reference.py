@@ -52,7 +52,9 @@ def meanings(model: type[pydantic.BaseModel]) -> tuple[str, dict[str, str]]:
             text = _flat(paragraph[place.end() : end])
             for name in [place[1], *place[2].split(", ")[1:]]:
                 found[name] = text
-    lacking = [name for name, field in model.model_fields.items() if name not in found and not sections(field.annotation)]
+    lacking = [
+        name for name, field in model.model_fields.items() if name not in found and not sections(field.annotation)
+    ]
     if lacking:
         raise ConfigError(f"{model.__module__}.{model.__name__} does not say what {', '.join(lacking)} means")
     return ". ".join(about), found
@@ -121,7 +123,11 @@ def rows(model: type[pydantic.BaseModel], paper: dict[str, Any] | None = None) -
 
 
 def _default(schema: dict[str, Any]) -> str:
-    return "as in its section" if isinstance(schema.get("default"), dict) and schema["default"] else value(schema.get("default"))
+    return (
+        "as in its section"
+        if isinstance(schema.get("default"), dict) and schema["default"]
+        else value(schema.get("default"))
+    )
 
 
 # ---- docs/yaml.md ------------------------------------------------------------------------------------------------------
@@ -137,7 +143,9 @@ def _section(model: type[pydantic.BaseModel], paper: dict[str, Any] | None = Non
     return [f"### {model.__name__}\n", f"{about}.\n", *rows(model, paper), ""]
 
 
-def _tree(model: type[pydantic.BaseModel], paper: dict[str, Any] | None = None, seen: set[type] | None = None) -> Iterator[str]:
+def _tree(
+    model: type[pydantic.BaseModel], paper: dict[str, Any] | None = None, seen: set[type] | None = None
+) -> Iterator[str]:
     """Yield a section and, behind it, those that it holds, each once."""
     seen = {model} if seen is None else seen
     yield from _section(model, paper)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import venv
 import zipfile
@@ -28,12 +29,19 @@ print(json.dumps([dataclasses.asdict(line) for line in report.lines({{name: repo
 """
 
 
-def lines(*names: str, python: Path | str = sys.executable, cwd: Path | None = None, **environ: str) -> dict[str, dict[str, str]]:
+def lines(
+    *names: str, python: Path | str = sys.executable, cwd: Path | None = None, **environ: str
+) -> dict[str, dict[str, str]]:
     """Return name -> line of the checks ``names``."""
     clean = {name: value for name, value in os.environ.items() if name not in OURS}
     program = PROGRAM.format(names=names)
     done = subprocess.run(
-        [python, "-c", program], capture_output=True, text=True, cwd=cwd, env={**clean, "PYTHONPATH": str(ROOT), **environ}, check=False
+        [python, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**clean, "PYTHONPATH": str(ROOT), **environ},
+        check=False,
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return {line["name"]: line for line in json.loads(done.stdout)}
@@ -69,7 +77,12 @@ def test_without_any_java_around_the_bundled_one_is_all_that_is_needed(bare):
 def test_the_java_on_the_path_is_run_and_told_apart_from_java_home(tmp_path):
     new, old = make_home(tmp_path / "new", "22.0.1"), make_home(tmp_path / "old", "17.0.1")
     found = lines("Java", JAVA_HOME=str(new), PATH=str(old / "bin") + os.pathsep + os.environ["PATH"])
-    assert found["Java of pyjnius"] == {"name": "Java of pyjnius", "status": OK, "found": f"JAVA_HOME, {new}: Java 22", "cure": ""}
+    assert found["Java of pyjnius"] == {
+        "name": "Java of pyjnius",
+        "status": OK,
+        "found": f"JAVA_HOME, {new}: Java 22",
+        "cure": "",
+    }
     assert found["Java of trec_eval"]["status"] == WARNING and "Java 17" in found["Java of trec_eval"]["found"]
     assert found["Java for Anserini"]["found"] == f"Java 22, {new}"
 
@@ -117,19 +130,29 @@ def test_a_missing_hook_file_is_a_problem(tmp_path):
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     # On the path, this environment's libraries are found, and their .pth files not read.
-    line = lines("start-up hook", python=python, PYTHONPATH=f"{ROOT}{os.pathsep}{sysconfig.get_path('purelib')}")["start-up hook"]
+    line = lines("start-up hook", python=python, PYTHONPATH=f"{ROOT}{os.pathsep}{sysconfig.get_path('purelib')}")[
+        "start-up hook"
+    ]
     assert line["status"] == PROBLEM and "pyserini_rescale_hook.pth is missing" in line["found"]
     assert "pyserini_rescale run" in line["cure"]
 
 
 def test_a_hook_that_does_not_reach_pyserini_is_a_problem(tmp_path):
     (tmp_path / "pyserini_rescale" / "plugin").mkdir(parents=True)
-    for name, source in (("__init__", ""), ("plugin/__init__", ""), ("plugin/hook", "raise ImportError('half an upgrade')")):
+    for name, source in (
+        ("__init__", ""),
+        ("plugin/__init__", ""),
+        ("plugin/hook", "raise ImportError('half an upgrade')"),
+    ):
         (tmp_path / "pyserini_rescale" / f"{name}.py").write_text(source)
     program = "from pyserini_rescale.doctor import host\n"
-    program += f"import os; os.environ['PYTHONPATH'] = {str(tmp_path)!r}\nline = host.hook(); print(line.status, line.found)"
+    program += (
+        f"import os; os.environ['PYTHONPATH'] = {str(tmp_path)!r}\nline = host.hook(); print(line.status, line.found)"
+    )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd="/", env=environ, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd="/", env=environ, check=True
+    )
     assert done.stdout.startswith(f"{PROBLEM} it does not reach Pyserini"), done
 
 
@@ -161,10 +184,23 @@ def test_folders_that_cannot_be_made_are_problems_and_read_only_ones_warnings(tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_without_the_right_to_write_is_a_warning(tmp_path):
-    (tmp_path / "cache").mkdir(mode=0o500)
-    assert lines("folders", PYSERINI_CACHE=str(tmp_path / "cache"))["Pyserini cache"]["status"] == WARNING
+def test_a_folder_without_the_right_to_write_is_a_warning_and_one_below_it_a_problem():
+    from pyserini_rescale.doctor import machine
+
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        if user == 0:
+            os.seteuid(65534)  # root writes everywhere
+        try:
+            found = [
+                machine.folder_line("cache", "PYSERINI_CACHE", path) for path in (Path(folder), Path(folder, "below"))
+            ]
+        finally:
+            os.seteuid(user)
+            os.chmod(folder, 0o755)
+    assert [line.status for line in found] == [WARNING, PROBLEM]
+    assert all("Permission denied" in line.found and "PYSERINI_CACHE" in line.cure for line in found)
 
 
 def test_little_room_is_a_warning(tmp_path, monkeypatch):
@@ -192,7 +228,9 @@ def test_caches_are_where_the_libraries_keep_them(tmp_path, made, moved):
         "import datasets.config, ir_datasets.util, pyserini.util\n"
         "print(json.dumps([HF_HUB_CACHE, str(datasets.config.HF_DATASETS_CACHE), pyserini.util.get_cache_home(), str(ir_datasets.util.home_path())]))\n"
     )
-    clean = {name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE")}
+    clean = {
+        name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE")
+    }
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False,
         env={**clean, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", **environ},

@@ -22,7 +22,9 @@ def test_tested_versions_are_those_of_the_tests():
     for line in (ROOT / "scripts" / "constraints.txt").read_text().splitlines():
         if found := re.match(r"([\w-]+)==([\w.]+)", line):
             pinned.setdefault(found[1], set()).add(found[2])
-    assert {name: set(tested) for name, tested in packages.TESTED.items()} == {name: pinned[name] for name in packages.TESTED}
+    assert {name: set(tested) for name, tested in packages.TESTED.items()} == {
+        name: pinned[name] for name in packages.TESTED
+    }
     script = (ROOT / ".ci" / "run").read_text()
     assert sorted(re.findall(r"--python (\S+)", script)) == list(packages.TESTED_PYTHON)
 
@@ -42,7 +44,9 @@ def test_versions_are_held_against_what_is_required_and_tested(tmp_path, monkeyp
     """Distributions for real, as far as pip's record of them goes."""
     if version is not None:
         (tmp_path / f"torch-{version}.dist-info").mkdir()
-        (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        )
     monkeypatch.setattr("sys.path", [str(tmp_path)] + ([] if version is None else sys.path))
     line = packages._version("torch", Requirement("torch>=2"))
     assert line.status == status and words in line.found
