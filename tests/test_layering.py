@@ -6,7 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "pyserini_rescale"
 LAYERS = [
     "errors", "environment", "files", "figures", "logs", "lucene", "processes", "yaml_files", "docstrings", "collections",
-    "corpora", "model", "encode", "train", "plugin", "indexing", "regression", "quickstart", "cli", "__main__",
+    "corpora", "model", "encode", "train", "plugin", "indexing", "regression", "quickstart", "doctor", "cli", "__main__",
 ]  # fmt: skip
 EVERYWHERE = {"__init__", "errors"}
 

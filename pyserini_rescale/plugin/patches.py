@@ -239,7 +239,7 @@ def _is_marked(index_dir: str) -> bool:
 
 
 def _encode(module: types.ModuleType) -> None:
-    """Fact: document encoder classes are looked up in this table. It is also searched for a key that occurs in the
+    """Fact: document encoder classes are looked up in ``document_encoder_class_map``; ours is added. The table is also searched for a key that occurs in the
     model's path; ours comes last, and every path that holds it holds "splade" too, so no path is read differently."""
     module.document_encoder_class_map[ENCODER_CLASS] = _document_encoder
 
@@ -413,8 +413,8 @@ def _untyped_defaults(options: Mapping[str, type], choices: Mapping[str, str] = 
 
 
 class _EncodeCommand:
-    """``python -m pyserini.encode``. Facts beside the two above: --device falls back to the CPU when it is not
-    understood; the collection is read whole, without a line number in any error, an empty title becomes the word
+    """``python -m pyserini.encode``. Facts: ``--encoder-class`` is a closed list; a length and a device that somebody typed
+    cannot be told from the defaults; --device falls back to the CPU when it is not understood; the collection is read whole, without a line number in any error, an empty title becomes the word
     "None"; the output is written under its final name from the start, and two shards under the same one."""
 
     @staticmethod
@@ -496,8 +496,8 @@ def _check_topics(args: Any) -> None:
 
 
 class _SearchCommand:
-    """``python -m pyserini.search.lucene``: the searcher class does most of the work, see ``_impact_searcher``. Fact:
-    topics are text without a scale, in whose place ``--encoder`` may be left out."""
+    """``python -m pyserini.search.lucene``, beside its searcher class. Facts: a run is written under its own name from the
+    first query on; topics are text without a scale, in whose place ``--encoder`` may be left out."""
 
     @staticmethod
     def is_for_us(namespace: dict[str, Any]) -> bool:

