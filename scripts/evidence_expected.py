@@ -36,9 +36,9 @@ _TOLERANCE = {"docstrings": 0.03, "scifact": 0.05}
 _SMALL = 0.05  # where RR@10 is below, half the tolerance: there a gain of .03 would be news
 _ORDER = ("nDCG@10", "RR@10", "R@100", "R@1000")
 _HEAD = """\
-# Written by `scripts/evidence.py expected` out of docs/evidence/results: the mini backbones of the package, trained by
-# regressions/training/mini.yaml on the own training split of each collection: what k, and what an offset of the logits, make
-# of one and the same head. Keys: docs/regressions/README.md.
+# The mini backbones of the package, trained by regressions/training/mini.yaml: what k, and what an offset of the logits, make of
+# one and the same head. Trained on the own training split of each collection. Written by `scripts/evidence.py expected` out of
+# docs/evidence/results. Keys: docs/yaml.md.
 #
 # The docstrings are those of the Python that runs and of the packages that are installed, so figures hold only where both
 # fingerprints are those below. On one machine they repeat to the last digit (one thread, one seed); tolerances are for other

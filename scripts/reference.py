@@ -1,15 +1,18 @@
-"""Writes the parts of docs/ that say what the code says: docs/yaml.md, and the list of patches in docs/plugin.md.
+"""Writes the parts of docs/ that say what the code says: docs/yaml.md, docs/files.md, the list of patches in docs/plugin.md.
 
     python scripts/reference.py            # write
     python scripts/reference.py --check    # write nothing; exit status 1 if something is out of date
 
 Keys, types and defaults come from the pydantic models, what a key means from the docstring of its class: "key: meaning.",
 at the start of a line or behind a full stop; "one, other: meaning." for two. What belongs to no key is the section's own
-text. A key without a meaning is an error. The patches come from the tables of plugin/patches.py, with their docstrings.
+text. A key without a meaning is an error. The patches come from the tables of plugin/patches.py, with their docstrings, and what a
+file is comes from its first words.
 """
 
 import argparse
+import ast
 import inspect
+import itertools
 import json
 import re
 import sys
@@ -25,7 +28,8 @@ from pyserini_rescale.plugin import java, patches
 from pyserini_rescale.regression import catalogue, spec
 from pyserini_rescale.train import config
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 NOTICE = "Written by `python scripts/reference.py` out of {}; change that, not this."
 START, END = "<!-- patches: written by scripts/reference.py -->", "<!-- end of patches -->"
 COMPARISONS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -215,13 +219,58 @@ def plugin_page(page: str) -> str:
     return "\n".join([f"{before}{START}\n", *patch_lines(), f"\n{END}{after}"])
 
 
+# ---- docs/files.md -----------------------------------------------------------------------------------------------------
+
+
+def files_page() -> str:
+    """Return docs/files.md: every module, script and YAML file with the first words that it says of itself."""
+    lines = ["# Files", "", NOTICE.format("the first words of each file"), ""]
+    for pattern in ("pyserini_rescale/**/*.py", "scripts/**/*.*", "regressions/**/*.yaml", ".ci/run"):
+        folder = None
+        for path in sorted(ROOT.glob(pattern), key=lambda path: (path.parent, path.name)):
+            if (
+                path.suffix not in (".py", ".sh", ".yaml", "")
+                or path.name == "__init__.py"
+                or "__pycache__" in path.parts
+            ):
+                continue
+            if path.parent != folder:
+                folder = path.parent
+                about = folder / "__init__.py"
+                lines += [
+                    "",
+                    f"## {folder.relative_to(ROOT)}",
+                    *([_first_words(about), ""] if about.is_file() else [""]),
+                ]
+            lines.append(f"- [{path.name}](../{path.relative_to(ROOT)}): {_first_words(path)}")
+    return "\n".join(lines) + "\n"
+
+
+def _first_words(path: Path) -> str:
+    """Return the first sentence of a module's docstring or of the comment at a file's head."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        text = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        head = itertools.dropwhile(lambda line: line.startswith("#!"), text.splitlines())
+        text = "\n".join(line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), head))
+    sentence = re.split(r"\.(?=\s|$)|: see ", " ".join(text.split("\n\n")[0].split()), maxsplit=1)[0]
+    if not sentence:
+        raise ConfigError(f"{path.relative_to(ROOT)} does not say what it is: its first line should")
+    return _flat(sentence)
+
+
 @reported
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only say what is out of date")
     args = parser.parse_args(argv)
     plugin = DOCS / "plugin.md"
-    made = {DOCS / "yaml.md": yaml_page(), plugin: plugin_page(plugin.read_text(encoding="utf-8"))}
+    made = {
+        DOCS / "yaml.md": yaml_page(),
+        DOCS / "files.md": files_page(),
+        plugin: plugin_page(plugin.read_text(encoding="utf-8")),
+    }
     old = [path for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     for path in old:
         if not args.check:
