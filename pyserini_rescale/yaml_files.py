@@ -4,6 +4,7 @@ Used by the regressions' specifications and the training configurations alike. N
 """
 
 import re
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ from typing import Any
 import yaml
 
 from pyserini_rescale.errors import ConfigError, one_line
+
+# Of what a file holds: anchors can make a few lines a thing that no memory holds when it is written out.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
 
 
 def default_folder() -> Path:
@@ -27,13 +32,25 @@ def default_folder() -> Path:
 def fault_line(detail: Mapping[str, Any]) -> str:
     """Return one line for an error of pydantic's: where, what, and the value that was given."""
     where = ".".join(map(str, detail["loc"])) or "the file"
-    given = "" if detail["type"] in ("missing", "extra_forbidden") else f" (given: {detail['input']!r:.60})"
+    given = "" if detail["type"] in ("missing", "extra_forbidden") else f" (given: {_SHORT.repr(detail['input'])})"
     message = {"extra_forbidden": "unknown key", "missing": "missing"}.get(detail["type"], detail["msg"])
     return f"{where}: {message}{given}"
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last."""
+    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last, and half a
+    surrogate pair, which is no character and cannot be printed."""
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        found = super().construct_scalar(node)
+        if isinstance(found, str) and not found.isascii():
+            try:
+                found.encode("utf-8")
+            except UnicodeEncodeError:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a text holds half a surrogate pair", node.start_mark
+                ) from None
+        return found
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

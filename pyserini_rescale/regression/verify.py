@@ -271,7 +271,7 @@ def document_ids(corpus: Path) -> set[str]:
     for where, line in read_lines(corpus):
         try:
             ids.add(json.loads(line)["id"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(f"{where} is not one of ours: {one_line(error)}") from None
     return ids
 
