@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from pyserini_rescale.docstrings import Passage, read_installed, read_passages
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import at_home, write_json
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
 DOCSTRINGS = "docstrings"
@@ -94,7 +94,7 @@ def open_collection(source: str, split: str = "test") -> Collection:
     """
     if source == DOCSTRINGS:
         return _docstrings(split)
-    folder = Path(source).expanduser()
+    folder = at_home(source)
     if all((folder / name).is_file() for name in (CORPUS, TOPICS, QRELS)):
         return _pyserini_folder(folder)
     if folder.is_dir():

@@ -3,8 +3,8 @@
 Used by the regressions' specifications and the training configurations alike. Nothing here knows what a file means.
 """
 
+import math
 import re
-import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ import yaml
 
 from pyserini_rescale.errors import ConfigError, one_line
 
-# Of what a file holds: anchors can make a few lines a thing that no memory holds when it is written out.
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 60
+_MOST_PARTS = 100_000
 
 
 def default_folder() -> Path:
@@ -32,14 +30,22 @@ def default_folder() -> Path:
 def fault_line(detail: Mapping[str, Any]) -> str:
     """Return one line for an error of pydantic's: where, what, and the value that was given."""
     where = ".".join(map(str, detail["loc"])) or "the file"
-    given = "" if detail["type"] in ("missing", "extra_forbidden") else f" (given: {_SHORT.repr(detail['input'])})"
+    given = "" if detail["type"] in ("missing", "extra_forbidden") else f" (given: {detail['input']!r:.60})"
     message = {"extra_forbidden": "unknown key", "missing": "missing"}.get(detail["type"], detail["msg"])
     return f"{where}: {message}{given}"
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last, and half a
-    surrogate pair, which is no character and cannot be printed."""
+    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last, half a surrogate
+    pair, which is no character, and anchors that make a few lines more than can be printed, or endless."""
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is not None and _parts(node, {}) > _MOST_PARTS:
+            raise yaml.constructor.ConstructorError(
+                None, None, "anchors make it too large, or hold themselves", node.start_mark
+            )
+        return None if node is None else self.construct_document(node)
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
         found = super().construct_scalar(node)
@@ -63,6 +69,16 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _parts(node: yaml.Node, known: dict[int, float]) -> float:
+    """Return how many nodes there are with every alias written out; infinity for one that holds itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        pairs = (part for pair in node.value for part in pair) if isinstance(node, yaml.MappingNode) else ()
+        inner = node.value if isinstance(node, yaml.SequenceNode) else pairs
+        known[id(node)] = 1 + sum(_parts(part, known) for part in inner)
+    return known[id(node)]
 
 
 # YAML 1.1 takes 1e-4, which has no dot, for a word.

@@ -29,7 +29,7 @@ _YAML = {
     "a word": "word\n", "a tag": "a: !!python/object/apply:os.getcwd []\n", "another tag": "a: !unknown 1\n",
     "a recursive anchor": "a: &x [*x]\n", "an unknown anchor": "a: *x\n", "merge": "<<: 5\na: 1\n", "a merged list": "<<: [1, 2]\n",
     "two documents": "a: 1\n---\nb: 2\n", "a tab": "a:\n\t- 1\n", "a control character": "a: \x07\n", "cut": "a: {b: [1,\n",
-    "deep": "a: " + "[" * 5_000, "a date": "2020-01-01: 1\n", "an impossible date": "a: 2020-99-99\n", "null key": "~: 1\n",
+    "deep": "a: " + "[" * 1_000, "a date": "2020-01-01: 1\n", "an impossible date": "a: 2020-99-99\n", "null key": "~: 1\n",
     "a number as key": "1: 1\n", "true as key": "yes: 1\n", "binary": "a: !!binary '%%'\n", "a set": "!!set {a, b}\n",
     "a table that holds itself": "&a\nb: *a\n", "pairs": "!!pairs [a: 1]\n", "omap": "!!omap [1, 2]\n", "a float": "a: !!float x\n",
     "bomb": "a: &a [x]\n" + "".join(
@@ -45,7 +45,7 @@ class Reader:
 
     form: of that file: jsonl, rows (columns), json, yaml, binary or gz (of lines). lines: whether an error has to name the line.
     quiet: damage is no error to it, by intention. header: lines that are no rows. halves: a last line that
-    was written half counts for nothing. most: cases of each kind in the quick test.
+    was written half counts for nothing. beside: a file that an error may name as well. most: cases of each kind in the quick test.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Reader:
     quiet: bool = False
     header: int = 0
     halves: bool = False
+    beside: str = "\0"
     most: int = 10
 
     @property

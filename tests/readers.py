@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import io
 import json
-import struct
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,17 @@ from safetensors.numpy import save
 
 from pyserini_rescale import collections, corpora, docstrings, yaml_files
 from pyserini_rescale.cli import main
-from pyserini_rescale.encode import check, ciff, folder, jsonl, marker, topics, vectors
+from pyserini_rescale.encode import ciff, folder, jsonl, marker, topics, vectors
 from pyserini_rescale.encode.quantize import FIXED
 from pyserini_rescale.errors import DataError
 from pyserini_rescale.model import head_stats, policy, term_offsets, texts, weights_file
 from pyserini_rescale.quickstart import pipeline
-from pyserini_rescale.regression import catalogue, empty_run, index_stats, layout, measures, query_stats, runner, stages, verify
+from pyserini_rescale.regression import (
+    catalogue,
+    empty_run,
+    measures,
+    query_stats,
+)
 from pyserini_rescale.train import checkpoints, config, data, deepspeed_file, log, mine, plot, run, sources
 from pyserini_rescale.train import folder as train_folder
 from tests.malformed import Reader
@@ -238,10 +241,11 @@ def draw(root: Path) -> None:
 
 
 def check_run_folder(root: Path) -> None:
-    train_folder.check_folder(config.resolve("smoke"), root, resume=True)
+    train_folder.check_folder(RESOLVED, root, resume=True)
 
 
-STORED = yaml_files.to_yaml(config.resolve("smoke").model_dump(mode="json"))
+RESOLVED = config.resolve("smoke")
+STORED = yaml_files.to_yaml(RESOLVED.model_dump(mode="json"))
 
 
 # Regressions
@@ -353,7 +357,7 @@ READERS = [
     Reader("written corpus", WRITTEN, stream("documents"), "jsonl"),
     Reader("written topics", WRITTEN, stream("queries"), "json", "topics.json"),
     Reader("written qrels", WRITTEN, stream("judgements"), "rows", "qrels.txt"),
-    Reader("collection written anew", BEIR, written_form, "jsonl", lines=False),
+    Reader("collection written anew", BEIR, written_form, "jsonl", lines=False, beside="files"),
     Reader("corpus in JSON lines", {"c.jsonl": DOCUMENTS}, texts_of("c.jsonl"), "jsonl"),
     Reader("corpus as a table", {"c.tsv": TSV}, texts_of("c.tsv"), "rows"),
     Reader("packed corpus", {"c.jsonl.gz": packed(DOCUMENTS)}, texts_of("c.jsonl.gz"), "gz"),
@@ -368,13 +372,14 @@ READERS = [
     Reader("settings of an encoded corpus", ENCODED, units, "json", "settings.json"),
     Reader("record of a unit", ENCODED, units, "json", "units/000000.json"),
     Reader("manifest", ENCODED, use_manifest, "json", "manifest.json"),
-    Reader("marker of an index", {marker.MARKER: json.dumps(marker.marker(SCALE))}, use_marker, "json"),
+    Reader("marker of an index", {marker.MARKER: json.dumps(marker.marker(SCALE))}, use_marker, "json", beside="files"),
     Reader("marker of topics", {"t.json.manifest.json": json.dumps(marker.marker(SCALE))},
            lambda root: marker.topics_marker(root / "t.json"), "json"),
     Reader("encoded topics", {"t.json": WRITTEN["topics.json"]}, lambda root: topics.read_encoded(root / "t.json"), "json"),
     Reader("CIFF", {"c.ciff": CIFF.getvalue()}, drained(lambda root: ciff.read(root / "c.ciff")), "binary"),
     Reader("policy", CHECKPOINT, lambda root: policy.read_policy(str(root)), "json"),
-    Reader("head from files", CHECKPOINT, lambda root: head_stats.read_head_stats(str(root / "model.safetensors")), "json"),
+    Reader("head from files", CHECKPOINT, lambda root: head_stats.read_head_stats(str(root / "model.safetensors")), "json",
+           beside="model.safetensors"),
     Reader("safetensors", CHECKPOINT, tensors, "binary", "model.safetensors"),
     Reader("index of safetensors", SHARDED, tensors, "json", "model.safetensors.index.json"),
     Reader("term offsets", {**CHECKPOINT, policy.TERM_OFFSETS_FILE: save({"term_offsets": OFFSETS})}, offsets, "binary",

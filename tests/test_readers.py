@@ -4,7 +4,6 @@ malformed.py makes them, readers.py lists the readers. A reader that the package
 """
 
 import ast
-import itertools
 import re
 import shutil
 import sys
@@ -42,7 +41,7 @@ def faults(reader: Reader, root: Path, broken: Broken, good: object) -> Iterator
     try:
         found = reader.read(root)
     except RescaleError as error:
-        if str(error).count("\n") or Path(reader.path).name.split(".")[0] not in str(error):
+        if "\n" in str(error) or not any(Path(name).name.split(".")[0] in str(error) for name in (reader.path, reader.beside)):
             yield f"the file is not named: {error}"
         elif reader.lines and broken.line is not None and not re.search(rf"\b(line|row) {broken.line}\b", str(error)):
             yield f"line {broken.line} is not named: {error}"
@@ -51,8 +50,8 @@ def faults(reader: Reader, root: Path, broken: Broken, good: object) -> Iterator
     else:
         given = sum(bool(line.strip()) for line in broken.content.split(b"\n")) - reader.header
         merged = "twice" in broken.kind  # judgements that are repeated count once
-        last = reader.halves and broken.kind.startswith("cut")
-        if isinstance(good, list) and reader.form in ("jsonl", "rows") and len(found) < given - last and not merged:
+        given -= reader.halves and not broken.content.endswith(b"\n")
+        if isinstance(good, list) and reader.form in ("jsonl", "rows") and len(found) < given and not merged:
             yield f"{len(found)} of {given} lines were read"
 
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from pyserini_rescale.collections import DOCSTRINGS
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import at_home, write_json
 from pyserini_rescale.regression import measures, stages
 from pyserini_rescale.regression.layout import read_object
 from pyserini_rescale.regression.planning import encode_stage, index_stage, search_stage, statistics_stage
@@ -111,7 +111,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
 
 def _prepare(work: Path) -> Path:
     """Return the work folder, marked as ours; raise where it holds something else."""
-    work = work.expanduser()
+    work = at_home(work)
     work = work if len(work.parts) > 1 else work.absolute()
     try:
         work.mkdir(parents=True, exist_ok=True)

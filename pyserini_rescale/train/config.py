@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.files import at_home
 from pyserini_rescale.model.policy import TARGET_ACTIVE
 from pyserini_rescale.yaml_files import default_folder, fault_line, parse_yaml, read_yaml
 
@@ -302,11 +303,11 @@ def find_file(name: str) -> tuple[Path, str | None]:
     """Return (path, variant or None) that ``name`` means; ConfigError where there is no such file."""
     file, _, variant = name.partition(":")
     try:
-        if Path(name).expanduser().is_file():
-            return Path(name).expanduser(), None
-        if Path(file).expanduser().is_file():
-            return Path(file).expanduser(), variant or None
-    except (OSError, RuntimeError, ValueError) as error:  # names that no file system takes, users that do not exist
+        if at_home(name).is_file():
+            return at_home(name), None
+        if at_home(file).is_file():
+            return at_home(file), variant or None
+    except (OSError, ValueError) as error:  # names that no file system takes
         raise ConfigError(f"--config {name[:80]!r} cannot be a file: {one_line(error)}") from None
     if "/" not in file:
         for candidate in (training_folder() / file, training_folder() / f"{file}.yaml"):
