@@ -1,5 +1,4 @@
-"""Malformed files: what may be wrong with a file of a form, whatever it means. What reads files is listed in readers.py.
-"""
+"""Malformed files: what may be wrong with a file of a form, whatever it means. What reads files is listed in readers.py."""
 
 import copy
 import dataclasses
@@ -89,7 +88,11 @@ def breakages(reader: Reader, every: bool = False) -> Iterator[Broken]:
     content = reader.content
     if reader.form == "gz":
         plain = gzip.decompress(content)
-        families = [_cut(content, "gzip cut"), _flipped(content), [Broken("no gzip", plain), Broken("rest", content + b"\0x")]]
+        families = [
+            _cut(content, "gzip cut"),
+            _flipped(content),
+            [Broken("no gzip", plain), Broken("rest", content + b"\0x")],
+        ]
     else:
         families = [_cut(content), _flipped(content), list(_whole(content))]
     if reader.form in ("jsonl", "rows"):
@@ -97,7 +100,9 @@ def breakages(reader: Reader, every: bool = False) -> Iterator[Broken]:
     if reader.form == "jsonl":
         families.append([one for at in range(content.count(b"\n")) for one in _json_line(content, at)])
     if reader.form == "json":
-        families.append([Broken(kind, text.encode("utf-8", "surrogatepass")) for kind, text in _json(json.loads(content))])
+        families.append(
+            [Broken(kind, text.encode("utf-8", "surrogatepass")) for kind, text in _json(json.loads(content))]
+        )
     if reader.form == "yaml":
         families.append(list(_yaml(content)))
     for family in families:

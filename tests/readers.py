@@ -61,7 +61,9 @@ def command(*argv: str) -> None:
 
 
 DOCUMENTS = lines(
-    {"_id": "d1", "title": "Wing", "text": "lift and drag"}, {"_id": 2, "text": "the é of a wing"}, {"_id": "d3", "text": ""}
+    {"_id": "d1", "title": "Wing", "text": "lift and drag"},
+    {"_id": 2, "text": "the é of a wing"},
+    {"_id": "d3", "text": ""},
 )
 QUERIES = lines({"_id": "q1", "text": "lift"}, {"_id": "q2", "text": "drag of wings"})
 BEIR = {
@@ -72,7 +74,9 @@ WRITTEN = {
     "topics.json": json.dumps({"q1": {"title": "lift"}, "q2": {"title": "drag"}}),
     "qrels.txt": "q1 0 d1 1\nq2 0 d2 0\n",
 }
-VECTORS = lines({"id": "d1", "vector": {"wing": 3, "##ing": 128}}, {"id": "d2", "vector": {}}, {"id": "d3", "vector": {"é": 1}})
+VECTORS = lines(
+    {"id": "d1", "vector": {"wing": 3, "##ing": 128}}, {"id": "d2", "vector": {}}, {"id": "d3", "vector": {"é": 1}}
+)
 TSV = "d1\tlift and drag\nd2\tthe é of a wing\nd3\t\n"
 
 
@@ -223,7 +227,8 @@ TRAINING = yaml_files.to_yaml({
 })  # fmt: skip
 FACTS = json.dumps({"row_norm": {"mean": 1.0}, "policy": {"k": 1.0, "offset_rule": None}, "made_for": {"data": "d"}})
 LOG = lines(
-    {"step": 1, "epoch": 0.5, "contrastive": 2.0, "document_active": 3.0}, {"step": 2, "epoch": 1.0, "contrastive": 1.0, "é": "é"}
+    {"step": 1, "epoch": 0.5, "contrastive": 2.0, "document_active": 3.0},
+    {"step": 2, "epoch": 1.0, "contrastive": 1.0, "é": "é"},
 )
 
 

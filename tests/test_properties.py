@@ -29,7 +29,9 @@ quick = settings(settings.get_profile("here"))
 NUMBERS = itertools.count()
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-WORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(lambda text: len(text.split()) == 1 and text == text.strip() and not any(map(str.isspace, text)))
+WORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda text: len(text.split()) == 1 and text == text.strip() and not any(map(str.isspace, text))
+)
 TERM = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).filter(terms.survives)
 IMPACT = st.integers(1, MOST)
 VECTOR = st.dictionaries(TERM, IMPACT, max_size=6)
@@ -81,7 +83,9 @@ def test_a_term_survives_where_a_whitespace_analyzer_gives_it_back(text):
     if terms.survives(text):
         assert text.split() == [text] and len(text.encode("utf-16-le")) // 2 <= 255
     elif text and len(text) <= 100 and whole:
-        assert any(ord(letter) < 0x20 or 0x7F <= ord(letter) <= 0x9F or 0xD800 <= ord(letter) <= 0xDFFF for letter in text)
+        assert any(
+            ord(letter) < 0x20 or 0x7F <= ord(letter) <= 0x9F or 0xD800 <= ord(letter) <= 0xDFFF for letter in text
+        )
 
 
 @quick
@@ -142,7 +146,11 @@ def test_scales_are_equal_where_their_impacts_are(scale, times):
     assert not quantize.same_scale(one, (scale.weight_range * 1.001, scale.quant_range))
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | TEXT, lambda inner: st.lists(inner, max_size=2), max_leaves=3)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=2),
+    max_leaves=3,
+)
 
 
 @quick
@@ -209,14 +217,18 @@ def test_what_is_read_of_any_vector_would_be_indexed_as_it_is(tmp_path, found, t
     folder = new(tmp_path)
     name = next(iter(found))
     changed = {**found, name: {**found[name], term: impact}}
-    (folder / "v.jsonl").write_text("".join(json.dumps({"id": key, "vector": one}) + "\n" for key, one in changed.items()))
+    (folder / "v.jsonl").write_text(
+        "".join(json.dumps({"id": key, "vector": one}) + "\n" for key, one in changed.items())
+    )
     try:
         read = list(vectors.read_distinct(folder))
     except DataError as error:
         assert "v.jsonl line 1" in str(error)
         return
     for _, _, vector in read:
-        words = Counter(word for word, times in vector.items() for word in [word] * min(times, 3) for word in word.split())
+        words = Counter(
+            word for word, times in vector.items() for word in [word] * min(times, 3) for word in word.split()
+        )
         assert set(words) == set(vector) and all(type(times) is int and 0 < times <= MOST for times in vector.values())
 
 
@@ -226,18 +238,19 @@ def test_what_is_read_of_any_vector_would_be_indexed_as_it_is(tmp_path, found, t
 @st.composite
 def test_collections(draw):
     documents = draw(st.dictionaries(WORD, st.tuples(TEXT, TEXT), min_size=1, max_size=6))
-    queries = draw(st.dictionaries(WORD, TEXT.filter(lambda text: collections.topic_text(text)), min_size=1, max_size=4))
+    queries = draw(
+        st.dictionaries(WORD, TEXT.filter(lambda text: collections.topic_text(text)), min_size=1, max_size=4)
+    )
     pairs = st.tuples(st.sampled_from(sorted(queries)), st.sampled_from(sorted(documents)))
     judged = draw(st.dictionaries(pairs, st.integers(-2, 3), min_size=1, max_size=8))
     return documents, queries, judged
 
 
-test_collections.__test__ = False
-
-
 def write_beir(folder: Path, documents, queries, judged, order=lambda found: found) -> None:
     (folder / "qrels").mkdir()
-    lines = [json.dumps({"_id": name, "title": title, "text": text}) + "\n" for name, (title, text) in documents.items()]
+    lines = [
+        json.dumps({"_id": name, "title": title, "text": text}) + "\n" for name, (title, text) in documents.items()
+    ]
     (folder / "corpus.jsonl").write_text("".join(order(lines)), encoding="utf-8", newline="\n")
     lines = [json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n" for name, text in queries.items()]
     (folder / "queries.jsonl").write_text("".join(order(lines)), encoding="utf-8", newline="\n")
@@ -246,7 +259,7 @@ def write_beir(folder: Path, documents, queries, judged, order=lambda found: fou
 
 
 @quick
-@given(test_collections())
+@given(judged_collections())
 def test_a_collection_is_the_same_after_it_was_written(tmp_path, found):
     folder = new(tmp_path)
     write_beir(folder, *found)
@@ -264,11 +277,13 @@ def test_a_collection_is_the_same_after_it_was_written(tmp_path, found):
 
 
 @quick
-@given(test_collections(), st.randoms())
+@given(judged_collections(), st.randoms())
 def test_measures_of_a_collection_do_not_depend_on_the_order_of_its_lines(tmp_path, found, chance):
     documents, queries, judged = found
     names = ["nDCG@10", "RR@10", "R@10"]
-    run = {query: [Hit(name, rank, float(len(name) % 2)) for rank, name in enumerate(documents, 1)] for query in queries}
+    run = {
+        query: [Hit(name, rank, float(len(name) % 2)) for rank, name in enumerate(documents, 1)] for query in queries
+    }
     values = []
     for order in (lambda lines: lines, lambda lines: chance.sample(lines, len(lines))):
         folder = new(tmp_path)
@@ -285,7 +300,9 @@ def test_a_corpus_is_the_same_in_one_file_or_many_packed_or_not(tmp_path, docume
     import gzip
 
     folder = new(tmp_path)
-    lines = [json.dumps({"_id": name, "title": title, "text": text}) + "\n" for name, (title, text) in documents.items()]
+    lines = [
+        json.dumps({"_id": name, "title": title, "text": text}) + "\n" for name, (title, text) in documents.items()
+    ]
     (folder / "one.jsonl").write_text("".join(lines))
     (folder / "many").mkdir()
     size = -(-len(lines) // parts)
@@ -319,7 +336,10 @@ SENTENCE = st.lists(st.sampled_from("one two three four five six".split()), min_
 @quick
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), SENTENCE, SENTENCE), max_size=6), st.randoms())
 def test_docstrings_are_distinct_long_enough_and_in_any_order_the_same(tmp_path, found, chance):
-    sources = {f"{name}{number}.py": f'"""{first.title()}.\n\n{rest}\n"""\n' for number, (name, first, rest) in enumerate(found)}
+    sources = {
+        f"{name}{number}.py": f'"""{first.title()}.\n\n{rest}\n"""\n'
+        for number, (name, first, rest) in enumerate(found)
+    }
     read = []
     for _ in range(2):
         folder = new(tmp_path)
@@ -390,7 +410,9 @@ def test_weights_written_for_other_engines_are_the_impacts_again(tmp_path, found
 
 NAMES = [f"d{number}" for number in range(12)]
 GRADES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3), min_size=1, max_size=8)
-SCORED = st.dictionaries(st.sampled_from(NAMES), st.one_of(st.integers(0, 4).map(float), st.floats(-1e4, 1e4)), max_size=12)
+SCORED = st.dictionaries(
+    st.sampled_from(NAMES), st.one_of(st.integers(0, 4).map(float), st.floats(-1e4, 1e4)), max_size=12
+)
 CASE = st.dictionaries(st.sampled_from(["q1", "q2", "q3"]), st.tuples(GRADES, SCORED), min_size=1)
 
 
