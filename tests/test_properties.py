@@ -236,7 +236,7 @@ def test_what_is_read_of_any_vector_would_be_indexed_as_it_is(tmp_path, found, t
 
 
 @st.composite
-def test_collections(draw):
+def judged_collections(draw):
     documents = draw(st.dictionaries(WORD, st.tuples(TEXT, TEXT), min_size=1, max_size=6))
     queries = draw(
         st.dictionaries(WORD, TEXT.filter(lambda text: collections.topic_text(text)), min_size=1, max_size=4)
