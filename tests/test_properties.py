@@ -29,9 +29,8 @@ quick = settings(settings.get_profile("here"))
 NUMBERS = itertools.count()
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-WORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
-    lambda text: len(text.split()) == 1 and text == text.strip() and not any(map(str.isspace, text))
-)
+LETTER = st.characters(exclude_categories=["Cs"], exclude_characters="\0").filter(lambda letter: not letter.isspace())
+WORD = st.text(LETTER, min_size=1, max_size=8)
 TERM = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).filter(terms.survives)
 IMPACT = st.integers(1, MOST)
 VECTOR = st.dictionaries(TERM, IMPACT, max_size=6)
