@@ -144,7 +144,7 @@ def _open(folder: Path) -> Any:
         said = (index_marker(folder) or {}).get("made_with")
         made = said.get("pyserini") if isinstance(said, dict) else None
         raise DataError(
-            f"{folder} cannot be opened as an index by Pyserini {here}; it was made with {made or "a version that it does not say"}. A newer one's index takes a "
+            f"{folder} cannot be opened as an index by Pyserini {here}; it was made with {made or 'a version that it does not say'}. A newer one's index takes a "
             f"newer Pyserini: {one_line(error)[:200]}"
         ) from None
 

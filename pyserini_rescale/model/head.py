@@ -496,7 +496,9 @@ def save_model(
     """
     folder = check_output_folder(folder)
     if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise ConfigError(f"the tokenizer is {type(tokenizer).__name__}: give AutoTokenizer.from_pretrained(...), or None")
+        raise ConfigError(
+            f"the tokenizer is {type(tokenizer).__name__}: give AutoTokenizer.from_pretrained(...), or None"
+        )
     head = find_head(model)
     separate_twin(model)
     if bool(getattr(model.config, "tie_word_embeddings", False)) != head.tied:

@@ -174,7 +174,9 @@ def test_explain_out_of_an_index(chain, model):
 
 
 def test_an_index_of_a_newer_lucene_names_both_versions(tmp_path):
-    header = (0x3FD76C17).to_bytes(4, "big") + b"\x08segments" + (99).to_bytes(4, "big")  # what each file of an index begins with
+    header = (
+        (0x3FD76C17).to_bytes(4, "big") + b"\x08segments" + (99).to_bytes(4, "big")
+    )  # what each file of an index begins with
     (tmp_path / "segments_1").write_bytes(header + bytes(100))
     write_index_marker(tmp_path, {**marker(FIXED["pyserini"]), "made_with": {"pyserini": "99.0"}})
     with pytest.raises(DataError, match=r"by Pyserini [0-9.]+; it was made with 99\.0\. .*[Vv]ersion") as caught:
