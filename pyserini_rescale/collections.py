@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 
 from pyserini_rescale.docstrings import Passage, read_installed, read_passages
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.files import at_home, write_json
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
 DOCSTRINGS = "docstrings"
 DOCSTRING_QUERIES, DOCSTRING_PAIRS = 1050, 10_000
+MOST_GRADE = 1_000_000
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
 CORPUS, TOPICS, QRELS = "corpus/corpus.jsonl", "topics.json", "qrels.txt"
 # What write_pyserini_form writes, and therefore may replace.
@@ -94,7 +95,7 @@ def open_collection(source: str, split: str = "test") -> Collection:
     """
     if source == DOCSTRINGS:
         return _docstrings(split)
-    folder = Path(source).expanduser()
+    folder = at_home(source)
     if all((folder / name).is_file() for name in (CORPUS, TOPICS, QRELS)):
         return _pyserini_folder(folder)
     if folder.is_dir():
@@ -236,7 +237,7 @@ def _judgement(query: Any, document: Any, grade: Any, where: str, seen: dict[Any
     """Return the judgement, or None where it repeats an earlier one word by word."""
     if isinstance(grade, bool) or not re.fullmatch(r"[+-]?[0-9]+", str(grade)):
         raise DataError(f"{where}: grade {grade!r} is not an integer (a header must read {' '.join(QRELS_HEADER)})")
-    judged = Judgement(checked_id(query, where), checked_id(document, where), int(grade))
+    judged = Judgement(checked_id(query, where), checked_id(document, where), checked_grade(str(grade), where))
     if judged[:2] not in seen:
         seen[judged[:2]] = judged.grade
         return judged
@@ -246,6 +247,14 @@ def _judgement(query: Any, document: Any, grade: Any, where: str, seen: dict[Any
             f"an earlier line as {seen[judged[:2]]}"
         )
     return None
+
+
+def checked_grade(text: str, where: str) -> int:
+    """Return a grade that is written as an integer; raise where trec_eval, which counts by grade, would end the process."""
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > len(str(MOST_GRADE)) or int(digits or 0) > MOST_GRADE:
+        raise DataError(f"{where}: the grade {text[:30]} is beyond {MOST_GRADE:,}, more than trec_eval can count by")
+    return int(text)
 
 
 def checked_id(value: Any, where: str) -> str:
@@ -259,6 +268,8 @@ def checked_id(value: Any, where: str) -> str:
             f"{where}: id {value!r} is {'empty' if not value else 'not one word'}; a run file has columns "
             f"separated by spaces"
         )
+    if "\0" in value:  # trec_eval's ids end there, and it stops the process where two are the same then
+        raise DataError(f"{where}: id {value!r} holds a NUL, at which trec_eval ends it")
     return _encodable(value, "id", where)
 
 

@@ -33,6 +33,7 @@ from pyserini_rescale.collections import (
     topic_text,
 )
 from pyserini_rescale.errors import ConfigError, DataError
+from pyserini_rescale.files import at_home
 
 FIELDS = ("title", "text")
 ID_FIELDS = ("id", "_id", "docid")
@@ -109,13 +110,11 @@ def open_corpus(source: str, fields: Iterable[str] = (), id_field: str | None = 
 
 
 def existing(source: str) -> Path | None:
-    """Return the file or folder of that name, None where there is none, as where the name cannot be one (an unknown user's
-    home, more letters than a file system takes); raise DataError where the system does not let it be looked at."""
+    """Return the file or folder of that name, None where there is none, as where the name cannot be one (more letters
+    than a file system takes); raise DataError where the system does not let it be looked at."""
     try:
-        path = Path(source).expanduser()
+        path = at_home(source)
         return path if path.exists() else None
-    except RuntimeError:
-        return None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return None

@@ -104,12 +104,16 @@ class Overlap:
 
 
 def _passages(root: Path, files: Iterable[Path]) -> Iterator[Passage]:
-    for file in sorted(files):
+    for file in sorted(file for file in files if file.is_file()):  # folders and dead links have such names too
         relative = file.relative_to(root)
         if LEFT_OUT & set(relative.parts):
             continue
         module = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
-        for name, docstring in docstrings_of(file.read_bytes(), module):
+        try:
+            source = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from None
+        for name, docstring in docstrings_of(source, module):
             parts = _SENTENCE_END.split(docstring, maxsplit=1)
             if len(parts) == 2:
                 query, text = (" ".join(part.split()) for part in parts)

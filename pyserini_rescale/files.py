@@ -21,6 +21,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
+def at_home(name: str | Path) -> Path:
+    """Return a path with ~ replaced; as it is where nobody has that name, for which ``Path.expanduser`` raises."""
+    return Path(os.path.expanduser(name))
+
+
 def exists(path: Path) -> bool:
     """Whether anything has that name; False for a name that the system refuses, which ``Path.exists`` raises for."""
     try:

@@ -140,7 +140,13 @@ def _open(folder: Path) -> Any:
     try:
         return LuceneIndexReader(str(folder))
     except JavaException as error:
-        raise DataError(f"{folder} cannot be opened as an index: {one_line(error)[:200]}") from None
+        here = installed(("pyserini",))["pyserini"]
+        said = (index_marker(folder) or {}).get("made_with")
+        made = said.get("pyserini") if isinstance(said, dict) else None
+        raise DataError(
+            f"{folder} cannot be opened as an index by Pyserini {here}; it was made with {made or 'a version that it does not say'}. A newer one's index takes a "
+            f"newer Pyserini: {one_line(error)[:200]}"
+        ) from None
 
 
 def ask_index(folder: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Used by the regressions' specifications and the training configurations alike. Nothing here knows what a file means.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import yaml
 
 from pyserini_rescale.errors import ConfigError, one_line
+
+_MOST_PARTS = 100_000
 
 
 def default_folder() -> Path:
@@ -33,7 +36,27 @@ def fault_line(detail: Mapping[str, Any]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last."""
+    """SafeLoader that refuses a key given twice, where YAML's rule is broken and PyYAML keeps the last, half a surrogate
+    pair, which is no character, and anchors that make a few lines more than can be printed, or endless."""
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is not None and _parts(node, {}) > _MOST_PARTS:
+            raise yaml.constructor.ConstructorError(
+                None, None, "anchors make it too large, or hold themselves", node.start_mark
+            )
+        return None if node is None else self.construct_document(node)
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        found = super().construct_scalar(node)
+        if isinstance(found, str) and not found.isascii():
+            try:
+                found.encode("utf-8")
+            except UnicodeEncodeError:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a text holds half a surrogate pair", node.start_mark
+                ) from None
+        return found
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -46,6 +69,16 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _parts(node: yaml.Node, known: dict[int, float]) -> float:
+    """Return how many nodes there are with every alias written out; infinity for one that holds itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        pairs = (part for pair in node.value for part in pair) if isinstance(node, yaml.MappingNode) else ()
+        inner = node.value if isinstance(node, yaml.SequenceNode) else pairs
+        known[id(node)] = 1 + sum(_parts(part, known) for part in inner)
+    return known[id(node)]
 
 
 # YAML 1.1 takes 1e-4, which has no dot, for a word.

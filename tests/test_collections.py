@@ -158,6 +158,8 @@ def test_bad_queries_are_refused_with_file_and_line(tmp_path):
         ("", "1 column"),
         ("q1\td1\t1.0", "grade '1.0' is not an integer"),
         ("q1\td1\tx", "is not an integer"),
+        ("q1\td1\t2147483648", "beyond 1,000,000"),
+        ("q1\td\0\t1", "holds a NUL"),
         ("q1\td1\t", "is not an integer"),
         ("q1\td1\t1_0", "is not an integer"),
         ("q1\td1\t\u0661", "is not an integer"),

@@ -85,11 +85,11 @@ def _encoder(args: argparse.Namespace) -> tuple[Any, Any]:
     """Return the encoder and the scale: the index's, where it says one, else the model's."""
     from pyserini_rescale.encode.base import DocumentTexts
     from pyserini_rescale.encode.marker import index_marker
-    from pyserini_rescale.encode.quantize import Quantizer, of_policy
+    from pyserini_rescale.encode.quantize import from_json, of_policy
 
     said = index_marker(args.index) if args.index is not None else None
     encoder = DocumentTexts(args.encoder, device=args.device)
-    return encoder, of_policy(encoder.policy) if said is None else Quantizer(**said["quantizer"])
+    return encoder, of_policy(encoder.policy) if said is None else from_json(said["quantizer"])
 
 
 def _side(side: Any, word: Any, number: int) -> dict[str, Any]:

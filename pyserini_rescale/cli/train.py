@@ -114,15 +114,14 @@ The model:"""
 
 def _check(config: "TrainConfig", resume: bool) -> None:
     """Refuse what can be refused before torch is loaded; of several processes, the first says it."""
-    from pathlib import Path
-
+    from pyserini_rescale.files import at_home
     from pyserini_rescale.train import launch
     from pyserini_rescale.train.folder import check_folder
 
     try:
         launch.check_world(config)
         if launch.rank() == 0:
-            check_folder(config, Path(config.output).expanduser(), resume)
+            check_folder(config, at_home(config.output), resume)
     except ConfigError as error:
         if launch.rank() == 0:
             raise

@@ -145,8 +145,8 @@ def read(path: Path) -> Iterator[Header | PostingsList | DocRecord]:
 
     Numbers of documents in postings come out added up again.
     """
-    with open(path, "rb") as stream:
-        try:
+    try:
+        with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             header = _header(_fields(_message(stream, size)))
             yield header
@@ -156,8 +156,10 @@ def read(path: Path) -> Iterator[Header | PostingsList | DocRecord]:
                 yield _doc_record(_fields(_message(stream, size)))
             if stream.read(1):
                 raise DataError(f"{path} goes on after what its header counts")
-        except (EOFError, LookupError, ValueError, TypeError, ArithmeticError, struct.error) as error:
-            raise DataError(f"{path} is not a whole CIFF file: {one_line(error)}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
+    except (EOFError, LookupError, ValueError, TypeError, ArithmeticError, struct.error) as error:
+        raise DataError(f"{path} is not a whole CIFF file: {one_line(error)}") from None
 
 
 def _message(stream: BinaryIO, most: int) -> bytes:

@@ -92,7 +92,7 @@ def encode(options: Options, place: Place, say: Callable[[str], None], bar: bool
     folder.check()
     encoder = load(options, place)
     settings = _settings(options, corpus, folder, encoder, say, bar)
-    scale = Quantizer(**settings["quantizer"])
+    scale = quantize.from_json(settings["quantizer"])
     size, documents = settings["asked"]["unit"], settings["corpus"]["documents"]
     count = unit_count(size, documents)
     before = folder.finished(settings)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pyserini_rescale.encode import quantize
 from pyserini_rescale.encode.vectors import EMPTY_IDS_LISTED
 from pyserini_rescale.errors import ConfigError, DataError, one_line
 from pyserini_rescale.files import exists, write_json
@@ -270,8 +271,12 @@ def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _limit(value: Any) -> bool:
-    return value is None or _some(value)
+def _scale(value: Any) -> bool:
+    try:
+        quantize.from_json(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _kept(value: Any) -> bool:
@@ -282,7 +287,6 @@ def _calibration(value: Any) -> bool:
     return value is None or _wrong(value, _CALIBRATION) is None
 
 
-_SCALE = {"name": _text, "weight_range": _weight, "quant_range": _some, "limit": _limit}
 _ASKED = {
     "model": _text, "quantizer": _text, "fields": [_text], "id_field": _text_or_none, "documents": _some, "corpus": _text,
     "unit": _some, "gzip": _flag,
@@ -290,7 +294,7 @@ _ASKED = {
 _CORPUS = {"source": _text, "documents": _some, "empty": _count, "sha256": _text, "files": [[]]}
 _KEPT = {"weight_range": _weight, "overlap": _kept, "kendall": _kept}
 _CALIBRATION = {"queries": _count, "queries_are": _text, "documents": _count, "candidates": [_KEPT]}
-_SETTINGS = {"asked": _ASKED, "model_name": _text, "quantizer": _SCALE, "calibration": _calibration, "corpus": _CORPUS}
+_SETTINGS = {"asked": _ASKED, "model_name": _text, "quantizer": _scale, "calibration": _calibration, "corpus": _CORPUS}
 _RECORD = {
     "unit": _count, "file": _text, **dict.fromkeys(_SUMS, _count), "least_terms": _count, "most_terms": _count,
     "largest_impact": _count, "first_empty_ids": [_text], "sha256": _text, "made_with": {}, "settings": _text,

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pyserini_rescale.encode.quantize import Quantizer, same_scale
+from pyserini_rescale.encode.quantize import Quantizer, from_json, same_scale
 from pyserini_rescale.errors import ConfigError, DataError, one_line
 from pyserini_rescale.files import write_json
 
@@ -72,9 +72,7 @@ def check_scale(index: Path, scale: tuple[float, int], whose: str) -> str | None
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        weight_range, quant_range = scale_of(found)
-        if not (weight_range > 0 and quant_range > 0):
-            raise ValueError("a scale is above zero")
+        from_json(found["quantizer"])
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -18,6 +18,7 @@ with the index (marker.py). Which scale a calibrated one is, is found in calibra
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,26 @@ class Quantizer:
             impacts, clamped = np.minimum(rounded, self.limit).astype(np.int64), int((rounded > self.limit).sum())
         kept = impacts > 0
         return ids[kept], impacts[kept], clamped
+
+
+def from_json(value: Any) -> Quantizer:
+    """Return the scale that a file of ours holds as an object; raise ValueError for what is none.
+
+    Every key of ``Quantizer`` has to be there and no other: a key that is not known may change the impacts.
+    """
+    names = [field.name for field in dataclasses.fields(Quantizer)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise ValueError(f"a scale has the keys {', '.join(names)}")
+    tests = {
+        "name": isinstance(value["name"], str),
+        "weight_range": type(value["weight_range"]) in (int, float) and 0 < value["weight_range"] < 2**63,
+        "quant_range": type(value["quant_range"]) is int and 0 < value["quant_range"] < 2**63,
+        "limit": value["limit"] is None or (type(value["limit"]) is int and 0 < value["limit"] <= MOST),
+    }
+    wrong = [name for name, good in tests.items() if not good]
+    if wrong:
+        raise ValueError(f"the scale's {wrong[0]} cannot be {value[wrong[0]]!r:.80}")
+    return Quantizer(**value)
 
 
 def of_policy(policy: Policy) -> Quantizer:

@@ -115,7 +115,7 @@ def _manifest(options: Options) -> dict[str, Any] | None:
 
 def _scale(options: Options, manifest: dict[str, Any] | None, policy: Any) -> Quantizer:
     if manifest is not None:
-        scale = Quantizer(**manifest["quantizer"])
+        scale = quantize.from_json(manifest["quantizer"])
         if options.quantizer not in (None, scale.name):
             raise ConfigError(f"--quantizer {options.quantizer}: {options.like} was made by {scale.name}; leave it out")
         return scale

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import json
 import math
+import numbers
 import os
 import shutil
 import subprocess
@@ -347,7 +348,7 @@ def stored_policy(model: PreTrainedModel) -> Policy | None:
 
 def check_factor(k: float) -> None:
     """Raise ConfigError unless ``k`` is a number that a head can be divided by."""
-    if isinstance(k, bool) or not isinstance(k, (int, float)) or not 0 < k < 1e300:
+    if isinstance(k, bool) or not isinstance(k, numbers.Real) or not 0 < k < 1e300:  # NumPy's numbers are Real
         raise ConfigError(f"k = {k!r} cannot be used: a rescale factor is a finite number above 0")
 
 
@@ -373,6 +374,7 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
     scope cannot be done with it; nothing is changed then.
     """
     check_factor(k)
+    k = float(k)
     if scope not in SCOPES:
         raise ConfigError(f"scope {scope!r} is unknown: use one of {', '.join(SCOPES)}")
     policy = stored_policy(model) or Policy()
@@ -489,10 +491,14 @@ def save_model(
     a fixed small input, and only then renamed: ``folder`` is complete or absent. A tied head is stored once; an
     untied one with both names of its bias, which transformers 4.x and 5.x need in turn.
 
-    Raises ConfigError if ``folder`` is a file or holds anything, ModelError if the reload gives other logits or
+    Raises ConfigError if ``folder`` is a file or holds anything or ``tokenizer`` is none, ModelError if the reload gives other logits or
     other token ids, or if writing fails.
     """
     folder = check_output_folder(folder)
+    if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ConfigError(
+            f"the tokenizer is {type(tokenizer).__name__}: give AutoTokenizer.from_pretrained(...), or None"
+        )
     head = find_head(model)
     separate_twin(model)
     if bool(getattr(model.config, "tie_word_embeddings", False)) != head.tied:

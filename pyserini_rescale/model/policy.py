@@ -132,7 +132,7 @@ def read_policy(name: str) -> Policy | None:
             return None
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ModelError(f"{path} cannot be read as JSON: {one_line(error)}") from None
         return Policy.from_config(config) if isinstance(config, dict) else None
     if folder.exists() or name.count("/") > 1 or name.startswith((".", "~", "/")):

@@ -84,17 +84,18 @@ def stored_tensors(location: Path) -> dict[str, StoredTensor] | None:
 
 def shard_names(index: Path) -> list[str]:
     """Return the names of the files that an index of a checkpoint in several files speaks of."""
-    names = set(read_json(index).get("weight_map", {}).values())
+    places = read_json(index).get("weight_map")
+    names = list(places.values()) if isinstance(places, dict) else []
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
         raise ModelError(f"{index} is no index of safetensors files: fetch the checkpoint again")
-    return sorted(names)
+    return sorted(set(names))
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in ``path``; raises ModelError if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {one_line(error)}") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds no JSON object")
@@ -117,11 +118,13 @@ def _read_header(path: Path) -> dict[str, StoredTensor]:
                 continue
             shape, (first, last) = tuple(facts["shape"]), facts["data_offsets"]
             kind = _TYPES.get(facts["dtype"])
+            if not all(type(number) is int and number >= 0 for number in (*shape, first, last)) or first > last:
+                raise damaged
             if 8 + length + last > size or (kind is not None and math.prod(shape) * kind.itemsize != last - first):
                 raise damaged
             found[name] = StoredTensor(path, facts["dtype"], shape, 8 + length + first)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {one_line(error)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged from None
     return found

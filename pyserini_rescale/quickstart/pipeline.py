@@ -7,7 +7,6 @@ run repeats only what has changed. The chains of the settings run side by side, 
 """
 
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pyserini_rescale.collections import DOCSTRINGS
-from pyserini_rescale.errors import ConfigError, one_line
-from pyserini_rescale.files import write_json
+from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.files import at_home, write_json
 from pyserini_rescale.regression import measures, stages
+from pyserini_rescale.regression.layout import read_object
 from pyserini_rescale.regression.planning import encode_stage, index_stage, search_stage, statistics_stage
 from pyserini_rescale.regression.stages import Stage, Workplace
 from pyserini_rescale.train.config import config_files
@@ -100,7 +100,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     outcome = Outcome(
         work=work,
         backbone=options.backbone,
-        counts=json.loads((work / "collection" / "counts.json").read_text(encoding="utf-8")),
+        counts=read_object(work / "collection" / "counts.json"),
         rows=tuple(_row(work / name, name, qrels) for name in SETTINGS),
         bm25=measures.evaluate(MEASURES, qrels, measures.read_run(work / "bm25.txt")),
         logs=tuple(work / name / "training" / LOG for name in SETTINGS),
@@ -113,7 +113,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
 
 def _prepare(work: Path) -> Path:
     """Return the work folder, marked as ours; raise where it holds something else."""
-    work = work.expanduser()
+    work = at_home(work)
     work = work if len(work.parts) > 1 else work.absolute()
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -184,23 +184,29 @@ def _chain(work: Path, name: str, options: Options) -> list[Stage]:
 
 
 def _row(folder: Path, name: str, qrels: measures.Qrels) -> Row:
-    record = json.loads((folder / "training" / RECORD).read_text(encoding="utf-8"))
-    first, last, start = record["first"], record["last"], record["start"]
-    policy = start["policy"]
+    path = folder / "training" / RECORD
+    record = read_object(path)
 
     def both(key: str) -> tuple[float, float]:
-        return first[key], last[key]
+        return float(record["first"][key]), float(record["last"][key])
 
-    return Row(
-        name=name,
-        k=policy["k"],
-        offset=None if policy["offset_rule"] is None else policy["bias_offset"],
-        row_norm=start["row_norm"]["mean"],
-        loss=both("contrastive"),
-        query_terms=both("query_active"),
-        document_terms=both("document_active"),
-        measures=measures.evaluate(MEASURES, qrels, measures.read_run(folder / "run.txt")),
-    )
+    try:
+        start = record["start"]
+        policy = start["policy"]
+        row = Row(
+            name=name,
+            k=float(policy["k"]),
+            offset=None if policy["offset_rule"] is None else float(policy["bias_offset"]),
+            row_norm=float(start["row_norm"]["mean"]),
+            loss=both("contrastive"),
+            query_terms=both("query_active"),
+            document_terms=both("document_active"),
+            measures={},
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path} is not as the training wrote it ({one_line(error)}): remove {folder}") from None
+    run = measures.read_run(folder / "run.txt")
+    return dataclasses.replace(row, measures=measures.evaluate(MEASURES, qrels, run))
 
 
 def _write_result(outcome: Outcome) -> None:

@@ -237,7 +237,7 @@ def _members(family: dict[str, Any], kind: str, above: Mapping[str, Any], prefix
     where = f"{prefix}: " if prefix else ""
     unknown = [key for key in family if key not in ("shared", kind, "variants_of")]
     if unknown:
-        raise ConfigError(f"{where}{', '.join(unknown)}: unknown key, beside shared and {kind}")
+        raise ConfigError(f"{where}{', '.join(map(str, unknown))}: unknown key, beside shared and {kind}")
     shared, members = family.get("shared", {}), family.get(kind, {})
     if "variants_of" in family:
         members = merged(_variants(family["variants_of"], where), members if isinstance(members, dict) else {})

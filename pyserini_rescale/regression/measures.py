@@ -13,11 +13,11 @@ gets other figures than trec_eval. ``by_rank`` gives those, to be shown beside t
 
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyserini_rescale.collections import read_lines
+from pyserini_rescale.collections import checked_grade, read_lines
 from pyserini_rescale.errors import ConfigError, DataError
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
@@ -37,24 +37,31 @@ Run = dict[str, list[Hit]]  # query id -> hits in the order of the file
 def read_qrels(path: Path) -> Qrels:
     """Read TREC qrels: query id, unused, document id, grade, separated by white space."""
     qrels: Qrels = {}
-    for where, line in read_lines(path):
+    for where, line in _lines(path):
         columns = line.split()
         if len(columns) != 4 or not re.fullmatch(r"[+-]?[0-9]+", columns[3]):
             raise DataError(f"{where} is not `query 0 document grade`: {line[:80]!r}")
         query, _, document, grade = columns
         if document in qrels.setdefault(query, {}):
             raise DataError(f"{where} judges query {query}, document {document} for a second time")
-        qrels[query][document] = int(grade)
+        qrels[query][document] = checked_grade(grade, where)
     if not qrels:
         raise DataError(f"{path} holds no judgement")
     return qrels
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    for where, line in read_lines(path):
+        if "\0" in line:
+            raise DataError(f"{where} holds a NUL, at which trec_eval ends an id")
+        yield where, line
 
 
 def read_run(path: Path) -> Run:
     """Read a TREC run: query id, Q0, document id, rank, score, tag. An empty file is a run without hits."""
     run: Run = {}
     seen: set[tuple[str, str]] = set()
-    for where, line in read_lines(path):
+    for where, line in _lines(path):
         columns = line.split()
         try:
             query, _, document, rank, score, _ = columns

@@ -46,7 +46,7 @@ def differences(made: Mapping[str, str], folder: Path) -> list[str]:
         path = folder / name
         if not path.is_file():
             lines.append(f"{path} is missing")
-        elif path.read_text(encoding="utf-8") != text:
+        elif path.read_bytes() != text.encode("utf-8"):  # bytes: what somebody made of it may be no UTF-8
             lines.append(f"{path} is out of date")
     extra = sorted(path for path in folder.glob("*.md") if path.name not in made)
     return [*lines, *(f"{path} belongs to no file of models" for path in extra)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from pyserini_rescale import lucene
 from pyserini_rescale.collections import DATA_VARIABLE
 from pyserini_rescale.errors import ConfigError
+from pyserini_rescale.files import at_home
 from pyserini_rescale.model.policy import PREFIX
 from pyserini_rescale.regression.layout import Layout
 from pyserini_rescale.regression.spec import OWN, CollectionSpec, ModelSpec, Regression
@@ -92,7 +93,7 @@ class Plan:
 def plan(regression: Regression, options: Options, environ: Mapping[str, str] | None = None) -> Plan:
     """Return the plan; raises ConfigError where a folder that was named is not there."""
     environ = os.environ if environ is None else environ
-    root = (options.root or options.work or ROOT).expanduser()
+    root = at_home(options.root or options.work or ROOT)
     work = _with_folder(options.work or root / regression.name)
     if work.exists() and not work.is_dir():
         raise ConfigError(f"--work {work} is a file: name a folder")
@@ -152,7 +153,7 @@ def rough_bytes(regression: Regression) -> int | None:
 
 def _with_folder(path: Path) -> Path:
     """Return a path of at least two parts: pyserini.encode takes a bare ``encoder`` or ``output`` for its own words."""
-    path = path.expanduser()
+    path = at_home(path)
     return path if len(path.parts) > 1 else path.absolute()
 
 
@@ -183,7 +184,7 @@ def _named_folder(
     given, by = (option, flag) if option is not None else (environ.get(variable), variable)
     if not given:
         return None
-    folder = _with_folder(Path(given).expanduser() / name)
+    folder = _with_folder(at_home(given) / name)
     if not folder.is_dir():
         if elsewhere and folder.parent.is_dir() and not folder.exists():
             return None

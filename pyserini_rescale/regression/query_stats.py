@@ -12,16 +12,15 @@ term of it, a query with fewer hits than documents that hold one of its terms. S
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyserini_rescale.collections import read_lines
-from pyserini_rescale.encode.vectors import vector_files
-from pyserini_rescale.errors import DataError, one_line, reported
+from pyserini_rescale.collections import read_topics
+from pyserini_rescale.encode.vectors import read_vectors
+from pyserini_rescale.errors import reported
 from pyserini_rescale.files import write_json
 from pyserini_rescale.regression.measures import Run, read_run
 
@@ -39,14 +38,14 @@ def query_stats(
     embeddings: Path, topics: Path, run: Path, encode: Callable[[str], Vector], hits: int, removed: bool = False
 ) -> dict[str, Any]:
     """Return figures and problems. encode: text -> vector. removed: a query's own document is left out of its hits."""
-    queries = {name: encode(text) for name, text in _read_topics(topics)}
+    queries = {topic.id: encode(topic.text) for topic in read_topics(topics)}
     found = read_run(run)
     wanted = _sample(found)
     needed = {document for documents in wanted.values() for document in documents}
     frequency: Counter[str] = Counter()
     vectors: dict[str, Vector] = {}
     documents = 0
-    for name, vector in _documents(embeddings):
+    for _, name, vector in read_vectors(embeddings):
         documents += 1
         frequency.update(vector.keys())
         if name in needed:
@@ -66,24 +65,6 @@ def query_stats(
             *_wrong_scores(queries, found, wanted, vectors),
         ],
     }
-
-
-def _read_topics(path: Path) -> Iterator[tuple[str, str]]:
-    try:
-        for name, topic in json.loads(path.read_text(encoding="utf-8")).items():
-            yield name, topic["title"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is not topics of ours: {one_line(error)}") from None
-
-
-def _documents(embeddings: Path) -> Iterator[tuple[str, Vector]]:
-    for file in vector_files(embeddings):
-        for where, line in read_lines(file):
-            try:
-                found = json.loads(line)
-                yield str(found["id"]), dict(found["vector"])
-            except (ValueError, TypeError, KeyError) as error:
-                raise DataError(f"{where} is not {{'id', 'vector'}} ({one_line(error)})") from None
 
 
 def _sample(run: Run) -> dict[str, list[str]]:

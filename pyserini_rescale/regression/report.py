@@ -59,7 +59,10 @@ def read_result(plan: Plan) -> dict[str, Any]:
     if not plan.layout.result.exists():
         return {}
     result = read_object(plan.layout.result)
-    recorded = {record.get("stage"): record.get("fingerprint") for record in result.get("stages") or ()}
+    try:
+        recorded = {record["stage"]: record["fingerprint"] for record in result.get("stages") or ()}
+    except (TypeError, KeyError):
+        raise _changed(plan) from None
     for step in plan.steps:
         now = read_record(step.place, step.stage.name).get("fingerprint")
         if now is not None and now != recorded.get(step.stage.name):
@@ -100,8 +103,12 @@ def _found(plan: Plan, result: dict[str, Any]) -> tuple[Findings, list[str]]:
     except (TypeError, ValueError, AttributeError):
         numbers = False
     if not numbers:
-        raise DataError(f"{plan.layout.result} is not as it was written: `regress verify` makes it anew")
+        raise _changed(plan)
     return found, problems
+
+
+def _changed(plan: Plan) -> DataError:
+    return DataError(f"{plan.layout.result} is not as it was written: `regress verify` makes it anew")
 
 
 def markdown(report: Report) -> str:

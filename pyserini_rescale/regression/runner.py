@@ -2,6 +2,7 @@
 is there already. Both return the result that is written to result.json.
 """
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -28,6 +29,7 @@ from pyserini_rescale.regression.planning import (
     weights_of,
 )
 from pyserini_rescale.regression.verify import EXIT_CODES, FAIL, MISSING, Findings, compare, examine, mean_of, overall
+from pyserini_rescale.train.folder import locked
 
 __all__ = [
     "Options", "Plan", "Step", "encode_stage", "index_stage", "plan", "run", "run_all", "search_stage",
@@ -59,7 +61,15 @@ def run(plan: Plan, session: Session | None = None) -> dict[str, Any]:
     StageError, ConfigError for unknown stage names, ModelError for weights that are not the ones the regression is about.
     """
     session = session or Session()
-    for step in _chosen(plan, session.only):
+    chosen = _chosen(plan, session.only)
+    with contextlib.ExitStack() as stack:
+        for folder in sorted({step.place.work for step in chosen}):  # sorted: two that share some wait for none
+            stack.enter_context(locked(folder, "--work", "running stages"))
+        return _run(plan, chosen, session)
+
+
+def _run(plan: Plan, chosen: list[Step], session: Session) -> dict[str, Any]:
+    for step in chosen:
         step = current(plan, step)
         if step.stage.name in _NEED_WEIGHTS:
             check_weights(plan)

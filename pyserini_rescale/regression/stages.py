@@ -164,8 +164,14 @@ def read_record(place: Workplace, name: str) -> dict[str, Any]:
     whole = isinstance(record, dict) and all(isinstance(record.get(key), dict) for key in tables)
     if not whole:
         return {}
-    sums = (record["output"], *record["inputs"].values())
-    return record if all(isinstance(one, dict) and isinstance(one.get("files"), dict) for one in sums) else {}
+    return record if all(map(_is_checksum, (record["output"], *record["inputs"].values()))) else {}
+
+
+def _is_checksum(value: Any) -> bool:
+    """Whether a value is of the form that ``checksum`` gives."""
+    if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
+        return False
+    return all(isinstance(entry, list) and len(entry) == 3 for entry in value["files"].values())
 
 
 def why_stale(stage: Stage, place: Workplace) -> str | None:

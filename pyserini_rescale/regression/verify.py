@@ -5,10 +5,11 @@ nothing to compare with. Beside the figures there are problems, each of them a F
 their records. Notes say what a reader should know and change no verdict.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +98,32 @@ def examine(plan: Plan) -> Findings:
             part(plan, found)
         except DataError as error:
             found.problems.append(one_line(error))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:  # a file of ours, changed by hand
-            what = f"{type(error).__name__} {one_line(error)}"
-            where = part.__name__.strip("_").replace("_", " ")
-            found.problems.append(f"{plan.place.work}: {where}: unexpected content ({what})")
     return found
+
+
+@contextlib.contextmanager
+def _as_written(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a file of ours; what shows, while its content is used, that it was changed by hand is a DataError."""
+    content = read_object(path)
+    try:
+        yield content
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: unexpected content ({type(error).__name__} {one_line(error)})") from None
+
+
+def _figure(value: Any) -> int | float:
+    """Return a figure; raise TypeError for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r:.40} is no number")
+    float(value)  # an integer of 400 digits is none either
+    return value
+
+
+def _lines(value: Any) -> list[str]:
+    """Return lines of text, as "problems" holds them; raise TypeError for anything else."""
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        raise TypeError(f"{value!r:.40} is no list of lines")
+    return value
 
 
 def mean_of(plan: Plan, results: list[Mapping[str, Any]]) -> Findings:
@@ -157,7 +179,11 @@ def _examine_collection(plan: Plan, found: Findings) -> None:
     path = plan.layout.counts
     if not path.exists():
         return
-    counts = read_object(path)
+    with _as_written(path) as counts:
+        _compare_counts(plan, counts, found)
+
+
+def _compare_counts(plan: Plan, counts: Mapping[str, Any], found: Findings) -> None:
     spec = plan.regression.collection
     for name, expected, written in (
         ("documents", spec.documents, counts.get("documents")),
@@ -167,7 +193,7 @@ def _examine_collection(plan: Plan, found: Findings) -> None:
         if expected is not None and written != expected:
             found.problems.append(f"the collection has {written} {name}, {expected} are expected")
     if counts.get("queries_without_text"):
-        found.notes.append(f"judged queries without a text score 0: {_listed(counts['queries_without_text'])}")
+        found.notes.append(f"judged queries without a text score 0: {_listed(_lines(counts['queries_without_text']))}")
     if counts.get("judgements_outside"):
         found.notes.append(f"{counts['judgements_outside']} judgement(s) name a document that the corpus lacks")
     _compare_data("the collection", plan.regression.expected.collection, counts.get("sha256"), found)
@@ -184,7 +210,8 @@ def _compare_data(what: str, expected: str | None, written: str | None, found: F
 def _examine_training(plan: Plan, found: Findings) -> None:
     layout, expected = plan.layout, plan.regression.expected
     if layout.head.exists():
-        found.head = {name: float(value) for name, value in read_object(layout.head).items()}
+        with _as_written(layout.head) as head:
+            found.head = {name: float(_figure(value)) for name, value in head.items()}
     if expected.triples is not None and layout.triples.exists():
         with open(layout.triples, "rb") as stream:
             _compare_data(
@@ -202,16 +229,23 @@ def _examine_training(plan: Plan, found: Findings) -> None:
 def _examine_index(plan: Plan, found: Findings) -> None:
     if not plan.layout.statistics.exists():
         return
-    found.statistics = read_object(plan.layout.statistics)
-    vectors, index = found.statistics["vectors"], found.statistics["index"]
-    found.problems += found.statistics["problems"]
+    with _as_written(plan.layout.statistics) as statistics:
+        _compare_statistics(plan, statistics, found)
+
+
+def _compare_statistics(plan: Plan, statistics: dict[str, Any], found: Findings) -> None:
+    vectors, index = statistics["vectors"], statistics["index"]
+    names = ("documents", "unique_terms", "postings", "impacts")
+    counts = {name: _figure(index[name]) for name in names}
+    counts["empty_vectors"] = _figure(vectors["empty_vectors"])
+    found.statistics = statistics
+    found.problems += _lines(statistics["problems"])
     documents = _documents(plan)
     if documents not in (None, vectors["documents"]):
         found.problems.append(f"{vectors['documents']} documents were encoded, the collection has {documents}")
     if index["postings"] == 0 and vectors["documents"]:
         found.notes.append("every vector is empty: there was nothing to search, every query scores 0")
-    found.counts |= {name: index[name] for name in ("documents", "unique_terms", "postings", "impacts")}
-    found.counts["empty_vectors"] = vectors["empty_vectors"]
+    found.counts |= counts
 
 
 def _documents(plan: Plan) -> int | None:
@@ -224,10 +258,14 @@ def _documents(plan: Plan) -> int | None:
 def _examine_queries(plan: Plan, found: Findings) -> None:
     if not plan.layout.queries.exists():
         return
-    queries = read_object(plan.layout.queries)
+    with _as_written(plan.layout.queries) as queries:
+        _note_queries(queries, found)
+
+
+def _note_queries(queries: dict[str, Any], found: Findings) -> None:
+    found.sparsity = {name: _figure(queries[name]) for name in SPARSITY}
     found.statistics["queries"] = queries
-    found.problems += queries["problems"]
-    found.sparsity = {name: queries[name] for name in SPARSITY}
+    found.problems += _lines(queries["problems"])
     if queries["most_terms_in_a_query"] > CLAUSES:
         found.notes.append(
             f"queries have up to {queries['most_terms_in_a_query']:,} terms: Lucene's limit of {CLAUSES:,} was raised for the "
@@ -271,7 +309,7 @@ def document_ids(corpus: Path) -> set[str]:
     for where, line in read_lines(corpus):
         try:
             ids.add(json.loads(line)["id"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(f"{where} is not one of ours: {one_line(error)}") from None
     return ids
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.files import at_home
 from pyserini_rescale.model.policy import TARGET_ACTIVE
 from pyserini_rescale.yaml_files import default_folder, fault_line, parse_yaml, read_yaml
 
@@ -316,11 +317,11 @@ def find_file(name: str) -> tuple[Path, str | None]:
     """Return (path, variant or None) that ``name`` means; ConfigError where there is no such file."""
     file, _, variant = name.partition(":")
     try:
-        if Path(name).expanduser().is_file():
-            return Path(name).expanduser(), None
-        if Path(file).expanduser().is_file():
-            return Path(file).expanduser(), variant or None
-    except (OSError, RuntimeError, ValueError) as error:  # names that no file system takes, users that do not exist
+        if at_home(name).is_file():
+            return at_home(name), None
+        if at_home(file).is_file():
+            return at_home(file), variant or None
+    except (OSError, ValueError) as error:  # names that no file system takes
         raise ConfigError(f"--config {name[:80]!r} cannot be a file: {one_line(error)}") from None
     if "/" not in file:
         for candidate in (training_folder() / file, training_folder() / f"{file}.yaml"):
@@ -338,7 +339,7 @@ def config_files(name: str) -> list[Path]:
     """Return the files that a configuration is read from, itself first and what it extends after it."""
     path, _ = find_file(name)
     files = [path]
-    while (parent := read_yaml(path).get("extends")) is not None:
+    while (parent := _read_table(path).get("extends")) is not None:
         path = _extended(path, parent)
         files.append(path)
     return files
@@ -357,18 +358,23 @@ def shipped() -> list[str]:
 def _merged(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
         raise ConfigError(f"{path} extends itself")
-    try:
-        raw = read_yaml(path)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {one_line(error)}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path} is not a table of keys")
+    raw = _read_table(path)
     parent = raw.pop("extends", None)
     if parent is None:
         return {**raw, "variants": _variants(raw.pop("variants", None), None, path)}
     base = _merged(_extended(path, parent), (*above, path.resolve()))
     variants = _variants(raw.pop("variants", None), base.pop("variants", None), path)
     return {**_merge(base, raw, str(path)), "variants": variants}
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        raw = read_yaml(path)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {one_line(error)}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} is not a table of keys")
+    return raw
 
 
 def _extended(path: Path, parent: Any) -> Path:
@@ -395,6 +401,8 @@ def _variants(axes: Any, inherited: dict[str, Any] | None, path: Path) -> dict[s
             axis = {name: inherited[name] for name in axis}
         if not isinstance(axis, dict):
             raise ConfigError(f"{path}: variants: a table of named changes is needed, or a list of such tables")
+        if wrong := [name for name, changes in axis.items() if not isinstance(changes, dict)]:
+            raise ConfigError(f"{path}: variants.{wrong[0]} is not a table of keys")
         axis = {str(name): changes for name, changes in axis.items()}
         pairs = [
             (f"{first}.{second}", _merge(one, other, f"{path}: variants.{second}"))

@@ -1,9 +1,9 @@
 """The DeepSpeed configuration of a run, read from YAML or JSON; torch is not needed for it."""
 
-from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.errors import ConfigError, one_line
+from pyserini_rescale.files import at_home
 from pyserini_rescale.train.config import training_folder
 from pyserini_rescale.yaml_files import read_yaml
 
@@ -18,7 +18,7 @@ def read_deepspeed(name: str) -> dict[str, Any]:
     Raises ConfigError where there is none, or it is not ZeRO stage 1, or it says what the training
     configuration says (batch, clipping, optimiser).
     """
-    path = next((place for place in (Path(name).expanduser(), training_folder() / name) if place.is_file()), None)
+    path = next((place for place in (at_home(name), training_folder() / name) if place.is_file()), None)
     if path is None:
         raise ConfigError(f"compute.deepspeed: {name} is neither a file nor a shipped one")
     try:

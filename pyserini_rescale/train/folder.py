@@ -51,19 +51,19 @@ def is_finished(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the run's folder, which is made if need be, for this process; ConfigError where another one holds it."""
+def locked(folder: Path, option: str = "output", doing: str = "training") -> Iterator[None]:
+    """Hold a folder, which is made if need be, for this process; ConfigError where another one holds it."""
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = open(folder / LOCK, "a", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"output: {folder} cannot be written: {one_line(error)}") from None
+        raise ConfigError(f"{option}: {folder} cannot be written: {one_line(error)}") from None
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"another process is training in {folder}: wait for it, or name another folder") from None
+            raise ConfigError(f"another process is {doing} in {folder}: wait for it, or name another folder") from None
         except OSError:
             pass  # a file system without locks
         try:

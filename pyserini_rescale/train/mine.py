@@ -167,7 +167,7 @@ def _marker(path: Path) -> dict[str, Any]:
     """Return a JSON object of ours, {} where nothing usable is."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -23,7 +23,7 @@ import transformers
 from pyserini_rescale.encode.terms import special_ids
 from pyserini_rescale.environment import describe, installed
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import write_json, write_text
+from pyserini_rescale.files import at_home, write_json, write_text
 from pyserini_rescale.model.head import load_masked_lm
 from pyserini_rescale.model.tokenizer import load_tokenizer
 from pyserini_rescale.train import checkpoints, launch, zero
@@ -69,7 +69,7 @@ def train(config: TrainConfig, *, resume: bool, say: Callable[[str], None]) -> P
     check_device(config)
     main = launch.rank() == 0
     say = say if main else _silent
-    folder = Path(config.output).expanduser()
+    folder = at_home(config.output)
     with locked(folder) if main else contextlib.nullcontext():
         if main:
             check_folder(config, folder, resume)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyserini_rescale.errors import ConfigError, DataError
+from pyserini_rescale.files import at_home
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
 _LINES = (".jsonl", ".tsv")  # one row a line, and lines that can be counted at once
@@ -18,7 +19,7 @@ def find_files(patterns: Sequence[str]) -> list[Path]:
     """
     found: list[Path] = []
     for pattern in patterns:
-        literal = Path(pattern).expanduser()
+        literal = at_home(pattern)
         if literal.is_dir():
             raise DataError(f"data.files: {pattern} is a folder: name its files, for example {pattern}/*.jsonl")
         matches = [literal] if literal.exists() else sorted(map(Path, glob.glob(str(literal), recursive=True)))

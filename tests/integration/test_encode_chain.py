@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pyserini_rescale.encode.marker import marker, write_index_marker
+from pyserini_rescale.encode.quantize import FIXED
+from pyserini_rescale.errors import DataError
+from pyserini_rescale.indexing import ask_index
+
 from .conftest import Done, index, read_run, run_module
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -166,3 +171,14 @@ def test_explain_out_of_an_index(chain, model):
     )  # q1 is "wind tunnel"
     done = ours("explain", "--encoder", model, "--query", "x", "--index", chain / "index", "--docid", "none")
     assert done.status == 2 and "has no document 'none'" in done.err
+
+
+def test_an_index_of_a_newer_lucene_names_both_versions(tmp_path):
+    header = (
+        (0x3FD76C17).to_bytes(4, "big") + b"\x08segments" + (99).to_bytes(4, "big")
+    )  # what each file of an index begins with
+    (tmp_path / "segments_1").write_bytes(header + bytes(100))
+    write_index_marker(tmp_path, {**marker(FIXED["pyserini"]), "made_with": {"pyserini": "99.0"}})
+    with pytest.raises(DataError, match=r"by Pyserini [0-9.]+; it was made with 99\.0\. .*[Vv]ersion") as caught:
+        ask_index(tmp_path)
+    assert "\n" not in str(caught.value)

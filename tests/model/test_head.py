@@ -305,6 +305,20 @@ def test_factors_that_mean_nothing(k):
     assert stored_policy(model) is None
 
 
+@pytest.mark.parametrize("k", [np.float32(2), np.float64(2), np.int64(2), np.float16(2)])
+def test_factors_of_numpy_are_numbers(k):
+    model = build("bert")
+    policy = rescale_head(model, k)
+    assert policy.k == 2 and type(policy.k) is float and json.dumps(policy.to_dict())
+
+
+@pytest.mark.parametrize("tokenizer", ["bert-base-uncased", object(), 5, BertConfig()])
+def test_what_is_no_tokenizer_is_refused(tokenizer, tmp_path):
+    with pytest.raises(ConfigError, match="the tokenizer is"):
+        save_model(build("bert"), tokenizer, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_cannot_be_done_is_refused_and_nothing_is_changed():
     model = build("bert")
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -163,3 +163,26 @@ def test_bad_qrels_lines_are_named(tmp_path, line):
     (tmp_path / "qrels").write_text(f"1 0 z 1\n{line}\n")
     with pytest.raises(DataError, match="qrels line 2"):
         read_qrels(tmp_path / "qrels")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f"q 0 a {2**31}", "beyond 1,000,000"), ("q 0 a 1000001", "beyond"), (f"q 0 a -{'9' * 5000}", "beyond"),
+        ("q 0 a\0b 1", "holds a NUL"), ("q\0r 0 a 1", "holds a NUL"),
+    ],
+)  # fmt: skip
+def test_what_would_end_trec_evals_process_is_refused(tmp_path, line, says):
+    (tmp_path / "qrels.txt").write_text(f"q 0 z 1000000\n{line}\n")
+    with pytest.raises(DataError, match=f"qrels.txt line 2:? .*{says}"):
+        read_qrels(tmp_path / "qrels.txt")
+    (tmp_path / "qrels.txt").write_text("q 0 z 1000000\nq 0 y 0001\nq 0 x -7\n")
+    qrels = read_qrels(tmp_path / "qrels.txt")
+    assert evaluate(["RR@10"], qrels, run_of(q=[("x", 2), ("y", 1)])) == {"RR@10": 0.5}
+
+
+@pytest.mark.parametrize("line", ["q Q0 a\0b 1 1.0 t", "q\0r Q0 a 1 1.0 t"])
+def test_a_nul_in_a_run_is_refused(tmp_path, line):
+    (tmp_path / "run.txt").write_text(f"{line}\n")
+    with pytest.raises(DataError, match="run.txt line 1 .*NUL"):
+        read_run(tmp_path / "run.txt")

@@ -12,6 +12,7 @@ from pyserini_rescale.errors import ConfigError, ModelError, StageError
 from pyserini_rescale.regression import catalogue, runner
 from pyserini_rescale.regression.spec import Figure
 from pyserini_rescale.regression.verify import FAIL, MISSING, OK, Row, overall, verdict
+from pyserini_rescale.train.folder import locked
 
 from .conftest import COUNTS, MEASURED, plan_of, write_specs
 
@@ -424,6 +425,14 @@ def test_verify_of_files_changed_by_hand_is_no_traceback(toys, capsys, name, tex
     (toys / "work" / name).write_text(text)
     assert command(toys, "verify") in (0, 1, 3, 4)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_work_folder_is_held_by_one_process(toys, capsys):
+    with locked(toys / "work"):
+        assert command(toys, "run") == 2
+        assert "another process is running stages in" in capsys.readouterr().err
+        assert command(toys, "verify") == 4
+    assert command(toys, "run") == 0 and not (toys / "work" / ".lock").exists()
 
 
 def test_a_work_folder_that_is_a_file_is_said(toys, capsys):
