@@ -227,7 +227,8 @@ def _read_qrels(path: Path) -> Iterator[Judgement]:
                 f"{where} has {len(columns)} column(s) where query id, document id and grade are "
                 f"expected, separated by tabs"
             )
-        judged = _judgement(*columns, where, seen)
+        query, document, grade = columns
+        judged = _judgement(query, document, grade, where, seen)
         if judged is not None:
             yield judged
 

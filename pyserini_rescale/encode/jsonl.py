@@ -33,7 +33,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 try:
                     yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
-                    raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+                    raise DataError(
+                        f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})"
+                    ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
@@ -58,7 +60,7 @@ def _is_id(text: str) -> bool:
 def collection_iterator(base: type) -> type:
     """Return a collection iterator with the interface of Pyserini's, ``base``, whose rules for fields it keeps."""
 
-    class CheckedCollectionIterator(base):  # type: ignore[misc, valid-type]
+    class CheckedCollectionIterator(base):
         def _load(self, collection_path: str) -> dict[str, Sequence[Any]]:
             """Check every line; return an "id" entry that has nothing but the length the base class asks for."""
             self.files = collection_files(collection_path)
@@ -67,7 +69,9 @@ def collection_iterator(base: type) -> type:
                 for number, line in tqdm(read_lines(path), desc=f"checking {path.name}", unit=" documents"):
                     docid, _ = self._parse(path, number, line)
                     if docid in seen:
-                        raise DataError(f"{path}, line {number}: the id {docid!r} stands in document {seen[docid]} already")
+                        raise DataError(
+                            f"{path}, line {number}: the id {docid!r} stands in document {seen[docid]} already"
+                        )
                     seen[docid] = len(seen) + 1
             if not seen:
                 raise DataError(f"--corpus {collection_path} holds no document")
@@ -154,7 +158,9 @@ class VectorWriter:
         mine = {single} if shards == 1 else {f"embeddings.shard-{number}-of-{shards}.jsonl" for number in range(shards)}
         others = sorted(entry.name for entry in self.folder.glob("*") if entry.name not in mine)
         if others:
-            raise ConfigError(f"--embeddings {dir_path} holds {others[0]}, which would be indexed too: name another folder")
+            raise ConfigError(
+                f"--embeddings {dir_path} holds {others[0]}, which would be indexed too: name another folder"
+            )
         self.count = 0
 
     def __enter__(self) -> "VectorWriter":

@@ -372,10 +372,11 @@ def _variants(axes: Any, inherited: dict[str, Any] | None, path: Path) -> dict[s
     An item of the list may also be a list of names of the extended file's variants.
     """
     result: dict[str, Any] = {}
+    inherited = inherited or {}
     axes = [axes] if isinstance(axes, dict) else axes or []
     for axis in axes if isinstance(axes, list) else [axes]:
         if isinstance(axis, list):
-            unknown = [name for name in axis if not isinstance(name, str) or name not in (inherited or {})]
+            unknown = [name for name in axis if not isinstance(name, str) or name not in inherited]
             if unknown:
                 raise ConfigError(f"{path}: variants: the extended file has no {', '.join(map(str, unknown))}")
             axis = {name: inherited[name] for name in axis}
