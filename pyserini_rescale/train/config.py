@@ -16,7 +16,7 @@ import pydantic
 
 from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.model.policy import TARGET_ACTIVE
-from pyserini_rescale.yaml_files import default_folder, fault_line, parse_yaml, read_yaml
+from pyserini_rescale.yaml_files import default_folder, fault_line, parse_yaml, read_table, read_yaml
 
 DEEPSPEED_FILE = "zero1.yaml"
 
@@ -343,12 +343,7 @@ def shipped() -> list[str]:
 def _merged(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
         raise ConfigError(f"{path} extends itself")
-    try:
-        raw = read_yaml(path)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {one_line(error)}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path} is not a table of keys")
+    raw = read_table(path)
     parent = raw.pop("extends", None)
     if parent is None:
         return {**raw, "variants": _variants(raw.pop("variants", None), None, path)}

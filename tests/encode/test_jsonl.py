@@ -58,9 +58,9 @@ def test_line_separators_inside_a_string_do_not_cut_the_line(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"id": "1", "title": "x"', "not JSON"),
-        ("", "not JSON"),
-        ('["id"]', "a JSON object is needed"),
+        ('{"id": "1", "title": "x"', "not valid JSON"),
+        ("", "not valid JSON"),
+        ('["id"]', "not a JSON object"),
         ('{"title": "x", "text": "y"}', "no id"),
         ('{"id": "a b", "title": "x", "text": "y"}', "is not a word"),
         ('{"id": "", "title": "x", "text": "y"}', "is not a word"),
@@ -77,7 +77,7 @@ def test_bad_line_is_refused_with_file_and_line_before_anything_is_read_out(tmp_
     path = write(tmp_path / "c.jsonl", DOCUMENTS[0], line, DOCUMENTS[2])
     with pytest.raises(DataError) as caught:
         Reader(path, ["title", "text"])
-    assert f"{path}, line 2" in str(caught.value) and says in str(caught.value)
+    assert f"{path} line 2" in str(caught.value) and says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
