@@ -84,7 +84,7 @@ def test_bad_line_is_refused_with_file_and_line_before_anything_is_read_out(tmp_
 def test_bytes_that_are_not_utf8_name_the_line(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(json.dumps(DOCUMENTS[0]).encode() + b"\n\xff\xfe\n")
-    with pytest.raises(DataError, match="line 2: not UTF-8"):
+    with pytest.raises(DataError, match="line 2 is not UTF-8"):
         Reader(str(path), ["title", "text"])
 
 
