@@ -91,6 +91,8 @@ def readings(text: str) -> list[str]:
         ]
     if word := re.search(r"(?<![\w\"'])([\w.-]+(?:\|[\w.-]+)+)", text):
         return [
-            reading for choice in word[1].split("|") for reading in readings(text[: word.start()] + choice + text[word.end() :])
+            reading
+            for choice in word[1].split("|")
+            for reading in readings(text[: word.start()] + choice + text[word.end() :])
         ]
     return [text]

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ CHAPTERS: dict[str, list[str | tuple[str, str]]] = {
         (
             "python -m pyserini_rescale train --config paper --backbone MODEL --triples triples.jsonl --set rescale.factor=auto "
             "batch.world_size=1 --output runs/mine",
-            "--cpu --set batch.per_device=4 max_steps=2 epochs=null compute.precision=fp32 compute.deepspeed=null "
+            "--cpu --set batch.per_device=4 max_steps=2 text.query_length=16 text.document_length=32 compute.precision=fp32 compute.deepspeed=null "
             "monitors.collapse.action=warn",
         ),
         "python -m pyserini_rescale encode --corpus DATA --model runs/mine/model --output encoded",
@@ -71,7 +72,10 @@ CHAPTERS: dict[str, list[str | tuple[str, str]]] = {
     "docs/head.md": ["python -m pyserini_rescale head rescale MODEL --bias-offset auto --texts FILE --output DIR"],
     "train": [
         "python -m pyserini_rescale train mine SCIFACT --split train --output triples.jsonl",
-        ("python -m pyserini_rescale train --config smoke --backbone MODEL --triples triples.jsonl", "--set max_steps=2"),
+        (
+            "python -m pyserini_rescale train --config smoke --backbone MODEL --triples triples.jsonl",
+            "--set max_steps=2 text.query_length=16 text.document_length=32",
+        ),
         "python -m pyserini_rescale plot loss runs/train/smoke --output loss.png",
         "python -m pyserini_rescale train list",
         "python -m pyserini_rescale train --config table2:modernbert.k16 --dry-run",
@@ -191,6 +195,10 @@ def place(folder: Path) -> None:
         (scifact / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     for name in ("DATA", "SOURCE"):
         shutil.copytree(scifact, folder / name)
+    (folder / "collections").mkdir()
+    specs = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "regressions" / "collections").glob("*.yaml"))
+    for name in set(re.findall(r"^ +folder: (\S+)$", specs, re.MULTILINE)):
+        (folder / "collections" / name).symlink_to(scifact)
     (folder / "FILE").write_text("\n".join(sentences) + "\n")
     (folder / "topics.tsv").write_text("q1\twind tunnel\n")
 
@@ -201,8 +209,8 @@ def place(folder: Path) -> None:
 def test_runs_as_typed(chapter, tmp_path, monkeypatch, capsys):
     place(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for name in ("PYSERINI_RESCALE_DATA", "PYSERINI_RESCALE_MODELS"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSERINI_RESCALE_DATA", str(tmp_path / "collections"))
+    monkeypatch.delenv("PYSERINI_RESCALE_MODELS", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     for step in CHAPTERS[chapter]:
