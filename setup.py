@@ -19,7 +19,9 @@ class BuildWithHook(build_py):
             shutil.copy(HOOK, self.get_finalized_command("install").install_lib)
         else:
             shutil.copy(HOOK, self.build_lib)
-            shutil.copytree("regressions", os.path.join(self.build_lib, "pyserini_rescale", "regressions"), dirs_exist_ok=True)
+            shutil.copytree(
+                "regressions", os.path.join(self.build_lib, "pyserini_rescale", "regressions"), dirs_exist_ok=True
+            )
 
 
 setup(cmdclass={"build_py": BuildWithHook})

@@ -14,8 +14,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pyserini_rescale.docstrings import Passage, read_installed, read_passages
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import at_home, write_json
+from pyserini_rescale.files import at_home, write_json, written_folder
 
 DATA_VARIABLE = "PYSERINI_RESCALE_DATA"
 DOCSTRINGS = "docstrings"
@@ -181,7 +179,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
                     raise DataError(f"{where} is not UTF-8 ({one_line(error)}): convert the file") from None
                 yield where, text.removesuffix("\n").removesuffix("\r")
     except (OSError, EOFError, zlib.error) as error:  # gzip reports a cut file by EOFError
-        raise DataError(f"{path} cannot be read after line {number}: {one_line(error)}") from None
+        after = f" after line {number}" if number else ""
+        raise DataError(f"{path} cannot be read{after}: {one_line(error)}") from None
 
 
 def json_object(line: str, where: str) -> dict[str, Any]:
@@ -228,7 +227,8 @@ def _read_qrels(path: Path) -> Iterator[Judgement]:
                 f"{where} has {len(columns)} column(s) where query id, document id and grade are "
                 f"expected, separated by tabs"
             )
-        judged = _judgement(*columns, where, seen)
+        query, document, grade = columns
+        judged = _judgement(query, document, grade, where, seen)
         if judged is not None:
             yield judged
 
@@ -442,19 +442,9 @@ def write_pyserini_form(collection: Collection, folder: Path) -> Counts:
         raise ConfigError(f"{str(folder)!r} cannot be an output folder: name a new one")
     folder = Path(os.path.abspath(folder))
     _check_replaceable(folder)
-    # A name of its own, so that nothing that lies there already is taken for a leftover of ours.
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
+    with written_folder(folder, replace=True) as aside:
         (aside / "corpus").mkdir(parents=True)
-        counts = _write(collection, aside)
-        if folder.exists():
-            shutil.rmtree(folder)
-        aside.rename(folder)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be written: {one_line(error)}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return counts
+        return _write(collection, aside)
 
 
 def _check_replaceable(folder: Path) -> None:

@@ -10,6 +10,7 @@ more; where two rests are equal, the first stays.
 """
 
 import ast
+import importlib.util
 import re
 import sysconfig
 import warnings
@@ -63,15 +64,15 @@ def read_installed(packages: Iterable[str] = INSTALLED, hidden: Iterable[Passage
 
     Raises DataError where there are too few.
     """
-    folders = [Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
     passages: list[Passage] = []
     missing = []
     for package in packages:
-        home = next((folder for folder in folders if (folder / package).is_dir()), None)
-        if home is None:
+        spec = importlib.util.find_spec(package)  # wherever it would be imported from; nothing is
+        if spec is None or not spec.submodule_search_locations:
             missing.append(package)
         else:
-            passages += _passages(home, (home / package).rglob("*.py"))
+            home = Path(spec.submodule_search_locations[0])
+            passages += _passages(home.parent, home.rglob("*.py"))
     overlap = Overlap(text for passage in hidden for text in (passage.query, passage.text))
     found = [passage for passage in _distinct(passages) if not overlap.with_text(passage.query, passage.text)]
     if len(found) < FEWEST:

@@ -5,9 +5,7 @@ term. So vectors are checked and counted first (encode/vectors.py), and the inde
 documents, postings, distinct terms and impacts.
 """
 
-import shutil
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from pyserini_rescale.encode.quantize import of_policy
 from pyserini_rescale.encode.vectors import MOST_TERMS, count_vectors, vector_files
 from pyserini_rescale.environment import installed
 from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import exists
+from pyserini_rescale.files import exists, written_folder
 from pyserini_rescale.model.policy import Policy, read_policy, split_name
 
 
@@ -57,9 +55,7 @@ def build(
     _check_manifest(folder, manifest, counts)
     if counts["documents"] == counts["empty_vectors"]:
         raise DataError(f"every vector in {folder} is empty: there is nothing to index")
-    aside = index.with_name(f".{index.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        index.parent.mkdir(parents=True, exist_ok=True)
+    with written_folder(index, replace=True) as aside:
         say(
             f"indexing {counts['documents'] - counts['empty_vectors']:,} documents ({counts['empty_vectors']:,} empty ones left out)"
         )
@@ -85,13 +81,6 @@ def build(
                 **about,
             )
             write_index_marker(aside, value)
-        if index.exists():
-            shutil.rmtree(index)
-        aside.rename(index)
-    except OSError as error:
-        raise DataError(f"{index} cannot be written: {one_line(error)}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return value
 
 

@@ -4,14 +4,15 @@ torchrun and deepspeed set RANK, WORLD_SIZE and LOCAL_RANK; srun sets SLURM_PROC
 bare ``python`` is one process.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pyserini_rescale.errors import ConfigError
 
 
-class Place(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Place:
     """Process ``number`` (from 0) of ``count``; ``local`` is its number on its own machine."""
 
     number: int = 0

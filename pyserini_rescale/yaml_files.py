@@ -96,6 +96,17 @@ def read_yaml(path: Path) -> Any:
     return parse_yaml(text)
 
 
+def read_table(path: Path) -> dict[str, Any]:
+    """Return the table of keys that a YAML file holds; ConfigError, which names the file, where it holds none."""
+    try:
+        content = read_yaml(path)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not a table of keys")
+    return content
+
+
 def parse_yaml(text: str) -> Any:
     """Return what a YAML text holds; ConfigError with the line where it is none."""
     try:

@@ -191,9 +191,7 @@ def checkpoint_tables(folder: str) -> str:
     model, tokenizer, texts = load_masked_lm(folder), load_tokenizer(folder), builtin_texts()
     name = Path(folder).name
     if backbone_for(model.config.model_type) is None:
-        sys.exit(
-            f"error: {folder} is a {model.config.model_type} model, which has no scope balanced to compare with"
-        )
+        sys.exit(f"error: {folder} is a {model.config.model_type} model, which has no scope balanced to compare with")
     print(f"{name} ...", file=sys.stderr)
     sequences = token_ids(model, tokenizer, texts.documents, usable_length(model, tokenizer, None) or LENGTH)
     found = movements(model, sequences)

@@ -87,7 +87,7 @@ def test_queries_are_spaced_evenly():
 
 def test_installed_packages_are_read_without_what_is_tested(tmp_path, monkeypatch):
     library(tmp_path, copies=120)
-    monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))  # packages may lie outside this environment's own folder
     hidden = [
         Passage("lib.a", "Holds a thing or two!", "Anything else."),
         Passage("lib.b", "Return the number 7 times.", "The number is 7 and not 8."),

@@ -45,7 +45,9 @@ def test_imports_point_one_way():
         f"{path.relative_to(PACKAGE)} imports {layer}"
         for path in PACKAGE.rglob("*.py")
         for layer, _ in imports_of(path)
-        if layer_of(path) != "__init__" and layer not in EVERYWHERE and LAYERS.index(layer) > LAYERS.index(layer_of(path))
+        if layer_of(path) != "__init__"
+        and layer not in EVERYWHERE
+        and LAYERS.index(layer) > LAYERS.index(layer_of(path))
     ]
     assert wrong == []
 

@@ -25,7 +25,8 @@ def test_place(environ, expected):
 
 
 @pytest.mark.parametrize(
-    "environ", [{"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "-1"}]
+    "environ",
+    [{"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "-1"}],
 )
 def test_an_environment_that_cannot_be_is_one_line(environ):
     with pytest.raises(ConfigError, match=r"(RANK|SLURM_NTASKS) is .*which launcher set"):

@@ -14,7 +14,11 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 def setup(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "PYENV_ROOT", "PYENV_VERSION")}
     return subprocess.run(
-        ["bash", str(ROOT / "scripts" / "setup.sh"), *options], capture_output=True, text=True, env={**clean, **environ}, check=False
+        ["bash", str(ROOT / "scripts" / "setup.sh"), *options],
+        capture_output=True,
+        text=True,
+        env={**clean, **environ},
+        check=False,
     )
 
 

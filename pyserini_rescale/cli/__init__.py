@@ -77,7 +77,8 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _run(command: str, argv: list[str]) -> int:
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a sub-command's own options."""
     module = importlib.import_module(f"pyserini_rescale.cli.{command}")
     parser = argparse.ArgumentParser(
         prog=f"python -m pyserini_rescale {command}",
@@ -86,4 +87,9 @@ def _run(command: str, argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    return module.run(parser.parse_args(argv))
+    return parser
+
+
+def _run(command: str, argv: list[str]) -> int:
+    args = parser_of(command).parse_args(argv)
+    return importlib.import_module(f"pyserini_rescale.cli.{command}").run(args)

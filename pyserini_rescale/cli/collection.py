@@ -16,7 +16,9 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", help="a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), an id of ir_datasets, or docstrings")
+    parser.add_argument(
+        "source", help="a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), an id of ir_datasets, or docstrings"
+    )
     parser.add_argument("--split", default="test", help="which qrels/SPLIT.tsv of a BEIR folder (default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, help="folder to write; replaced if it is one of ours")
 

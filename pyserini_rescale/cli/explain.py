@@ -3,10 +3,13 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyserini_rescale.cli.tables import aligned
 from pyserini_rescale.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyserini_rescale.encode.explain import Side
 
 HELP = "Show the terms that a query and a document share, what each adds to the score, and how both were expanded."
 EXAMPLES = """\
@@ -69,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
                 "query": one.query,
                 "document": one.document,
                 "contribution": one.contribution,
-                "query_has_it": one.term in query.own,
-                "document_has_it": None if document.own is None else one.term in document.own,
+                "query_has_it": _has(query, one.term),
+                "document_has_it": _has(document, one.term),
             }
             for one in found.shared[: args.terms]
         ],
@@ -90,6 +93,10 @@ def _encoder(args: argparse.Namespace) -> tuple[Any, Any]:
     said = index_marker(args.index) if args.index is not None else None
     encoder = DocumentTexts(args.encoder, device=args.device)
     return encoder, of_policy(encoder.policy) if said is None else from_json(said["quantizer"])
+
+
+def _has(side: "Side", term: str) -> bool | None:
+    return None if side.own is None else term in side.own
 
 
 def _side(side: Any, word: Any, number: int) -> dict[str, Any]:

@@ -91,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from pyserini_rescale.model.head_stats import model_head_stats, read_head_stats
 
-    texts, length = _texts(args, args.texts), _whole(args.length, "--length")
+    if args.texts is None and args.limit is not None:
+        raise ConfigError("--limit goes with --texts")
+    texts, length = None if args.texts is None else _texts(args, args.texts), _whole(args.length, "--length")
     plot = None
     if args.plot is not None:
         from pyserini_rescale.cli.head_plot import plot_row_norms
@@ -116,8 +118,8 @@ def _show(args: argparse.Namespace) -> int:
         plot_row_norms(stats, names, plot)
     if args.json:
         found = [one.to_dict() for one in stats]
-        for one, diagnosis in zip(found, figures, strict=bool(figures)):
-            one["texts"] = diagnosis.to_dict()
+        for entry, diagnosis in zip(found, figures, strict=bool(figures)):
+            entry["texts"] = diagnosis.to_dict()
         _print_json(found)
         return 0
     print(_stats_table(stats, names))
@@ -168,7 +170,7 @@ def _rescale(args: argparse.Namespace) -> int:
     output = check_output_folder(args.output)
     texts = _texts(args, args.texts or "builtin")
     needed = args.texts is not None or factor == "auto" or isinstance(offset, str)
-    model, tokenizer = _load(args.model, args.trust_remote_code, tokenizer_needed=needed)
+    model, tokenizer = (_load if needed else _load_to_save)(args.model, args.trust_remote_code)
     done = calibrate_head(
         model,
         tokenizer,
@@ -193,7 +195,7 @@ def _undo(args: argparse.Namespace) -> int:
     from pyserini_rescale.model.undo import undo_head
 
     output = check_output_folder(args.output)
-    model, tokenizer = _load(args.model, args.trust_remote_code, tokenizer_needed=False)
+    model, tokenizer = _load_to_save(args.model, args.trust_remote_code)
     undone = undo_head(model)
     save_model(model, tokenizer, output)
     parts = [] if undone.scope is None else [f"the rescale (k = {undone.k:g}, scope {undone.scope})"]
@@ -203,10 +205,17 @@ def _undo(args: argparse.Namespace) -> int:
     return 0
 
 
-def _load(
-    name: str, trust_remote_code: bool, tokenizer_needed: bool = True
-) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase | None"]:
-    """Return model and tokenizer; a missing tokenizer is None where it is not needed."""
+def _load(name: str, trust_remote_code: bool) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    from pyserini_rescale.model.head import load_masked_lm
+    from pyserini_rescale.model.policy import split_name
+    from pyserini_rescale.model.tokenizer import load_tokenizer
+
+    model = load_masked_lm(name, trust_remote_code=trust_remote_code)
+    return model, load_tokenizer(split_name(name)[0], trust_remote_code)
+
+
+def _load_to_save(name: str, trust_remote_code: bool) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase | None"]:
+    """Return a model that is written anew, and its tokenizer or, with a warning, None where it has none."""
     from pyserini_rescale.model.head import load_masked_lm
     from pyserini_rescale.model.policy import split_name
     from pyserini_rescale.model.tokenizer import load_tokenizer
@@ -215,18 +224,12 @@ def _load(
     try:
         return model, load_tokenizer(split_name(name)[0], trust_remote_code)
     except ModelError as error:
-        if tokenizer_needed:
-            raise
         print(f"warning: {error}; the new folder will have none either", file=sys.stderr)
         return model, None
 
 
-def _texts(args: argparse.Namespace, source: str | None) -> "Texts | None":
+def _texts(args: argparse.Namespace, source: str) -> "Texts":
     limit = _whole(args.limit, "--limit")
-    if source is None:
-        if limit is not None:
-            raise ConfigError("--limit goes with --texts")
-        return None
     from pyserini_rescale.model.texts import LIMIT, read_texts
 
     return read_texts(source, LIMIT if limit is None else limit)
@@ -331,8 +334,8 @@ def _settings_table(suggestion: "Suggestion") -> str:
         d = one.diagnosis
         name = f"* {one.name()}" if one is suggestion.recommended else f"  {one.name()}"
         rows.append((
-            name, d.verdict, number(one.offset and one.offset.constant),
-            f"{d.queries.indexed:,.0f} / {d.documents.indexed:,.0f}", number(d.documents.weight_max, 2),
+            name, d.verdict, number(None if one.offset is None else one.offset.constant),
+            f"{number(None if d.queries is None else d.queries.indexed, 0)} / {number(d.documents.indexed, 0)}", number(d.documents.weight_max, 2),
             number(d.match_score, 1), number(d.other_score, 1), number(d.loss, 2), number(d.chance, 2),
             number(d.first, 2), number(d.cosine, 2),
         ))  # fmt: skip

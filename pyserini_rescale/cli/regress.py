@@ -65,7 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     places.add_argument(
         "--threads", type=int, default=os.cpu_count() or 1, help="indexing threads (default: %(default)s)"
     )
-    described = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": "examples:\n" + EXAMPLES}
+    described: dict[str, Any] = {
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "epilog": "examples:\n" + EXAMPLES,
+    }
     listing = actions.add_parser("list", parents=[every, as_json], help="all regressions, or a suite's", **described)
     listing.add_argument("--suite", metavar="S", help="only those of a suite")
     for name, text in (
@@ -172,7 +175,7 @@ def _show(plans: list[runner.Plan], as_json: bool) -> int:
 
 def _plan(plans: list[runner.Plan], as_json: bool) -> int:
     """Print every stage once, under the folder it runs in."""
-    shown = []
+    shown: list[dict[str, Any]] = []
     stale: dict[Path, str] = {}  # outputs that will be made anew -> by which stage
     for step in planning.steps_of(plans):
         stage = step.stage
@@ -187,7 +190,7 @@ def _plan(plans: list[runner.Plan], as_json: bool) -> int:
     if as_json:
         print(json.dumps({"stages": shown, "rough_bytes": sizes}, indent=1))
         return 0
-    work = None
+    work: str | None = None
     for entry in shown:
         if entry["work"] != work:
             work = entry["work"]

@@ -84,9 +84,14 @@ def compare(args: argparse.Namespace) -> int:
     for path, run in zip((args.a, args.b), runs, strict=True):
         answered = run.keys() & qrels.keys()
         if not answered:
-            raise DataError(f"{path} answers none of the {len(qrels):,} queries that {args.qrels} judges: do they belong together?")
+            raise DataError(
+                f"{path} answers none of the {len(qrels):,} queries that {args.qrels} judges: do they belong together?"
+            )
         if len(answered) < len(qrels):
-            print(f"note: {path} answers {len(answered):,} of {len(qrels):,} judged queries, the others score 0", file=sys.stderr)
+            print(
+                f"note: {path} answers {len(answered):,} of {len(qrels):,} judged queries, the others score 0",
+                file=sys.stderr,
+            )
     values = [measures.per_query(args.measures, qrels, run) for run in runs]
     found = [
         significance.compare_values(name, values[0][name], values[1][name], args.test, args.seed)

@@ -45,4 +45,6 @@ def _check(module: str) -> None:
     except (ModuleNotFoundError, ValueError) as error:
         raise ConfigError(f"{module} cannot be run: {one_line(error)}") from None
     if spec is None:
-        raise ConfigError(f"{module} cannot be run: there is no such module of Pyserini, or it is a package without a command")
+        raise ConfigError(
+            f"{module} cannot be run: there is no such module of Pyserini, or it is a package without a command"
+        )

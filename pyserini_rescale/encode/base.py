@@ -15,7 +15,7 @@ Letters: B texts, L positions, V vocabulary.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,8 @@ class SpladeTexts:
         chosen = choose_device(device)
         product = choose_head(head, chosen)
         self.name, _ = split_name(str(name))
-        self.model = load_masked_lm(self.name, trust_remote_code=trust_remote_code).to(chosen)
+        self.model = load_masked_lm(self.name, trust_remote_code=trust_remote_code)
+        self.model.to(chosen)  # type: ignore[arg-type]  # the library's decorator takes ``self`` for an argument
         self.tokenizer = load_tokenizer(tokenizer_name or self.name, trust_remote_code)
         self.device = str(chosen)
         self.policy = stored_policy(self.model) or Policy()
@@ -317,7 +318,7 @@ class DocumentTexts(SpladeTexts):
                 result[number] = one
         return [empty() if one is None else one for one in result]
 
-    def _tokenized(self, inputs: list[str | tuple[str, str]], length: int) -> Iterator[list[list[int]]]:
+    def _tokenized(self, inputs: list[str | tuple[str, str]], length: int) -> Generator[list[list[int]], None, None]:
         """Yield the token ids of all inputs, in order: at once, or for many texts and ``_OVERLAPPED`` devices in parts,
         of which a thread makes the next one while the caller is busy with this one."""
         size = _BATCHES_AT_ONCE * self.batch_size

@@ -98,7 +98,7 @@ def postings_bytes(gaps: np.ndarray, impacts: np.ndarray) -> bytes:
 
 def _varint_sizes(values: np.ndarray) -> np.ndarray:
     """Return how many bytes each number takes."""
-    return 1 + sum((values >= 1 << 7 * more).astype(np.int64) for more in range(1, 5))
+    return sum(((values >= 1 << 7 * more).astype(np.int64) for more in range(1, 5)), np.ones(len(values), np.int64))
 
 
 def _put_varints(target: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -223,11 +223,11 @@ def _fields(body: bytes) -> dict[int, object]:
 
 
 def _header(fields: dict[int, object]) -> Header:
-    numbers = [_number(fields, field) for field in range(1, 7)]
+    version, lists, records, all_lists, all_docs, terms = (_number(fields, field) for field in range(1, 7))
     average = fields.get(7, 0.0)
     if not isinstance(average, float):
         raise ValueError("the mean length is no double")
-    return Header(*numbers, average, _string(fields, 8))
+    return Header(version, lists, records, all_lists, all_docs, terms, average, _string(fields, 8))
 
 
 def _doc_record(fields: dict[int, object]) -> DocRecord:

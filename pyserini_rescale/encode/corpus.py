@@ -344,7 +344,9 @@ def _encode_unit(
     vectors = encoder.weights([text.text for text in texts], _length(options, encoder), progress.update)
     name = f"part-{number:06d}.jsonl" + (".gz" if options.gzip else "")
     sums = Counter(dict.fromkeys(("empty_vectors", "postings", "impacts", "clamped", "left_out", "bytes"), 0))
-    lengths, largest, empty_ids, digest = [], 0, [], hashlib.sha256()
+    lengths: list[int] = []
+    empty_ids: list[str] = []
+    largest, digest = 0, hashlib.sha256()
     packer = zlib.compressobj(wbits=31) if options.gzip else None  # without a name or time: equal vectors, equal file
     with folder.written(folder.vectors / name) as stream:
 

@@ -12,7 +12,6 @@ An inverted index of more postings than memory holds is made in runs on the disk
 
 import json
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +26,8 @@ from pyserini_rescale.encode.marker import topics_marker
 from pyserini_rescale.encode.quantize import quantize, same_scale
 from pyserini_rescale.encode.topics import read_encoded
 from pyserini_rescale.encode.vectors import read_distinct
-from pyserini_rescale.errors import ConfigError, DataError, one_line
-from pyserini_rescale.files import exists, write_json
+from pyserini_rescale.errors import ConfigError, DataError
+from pyserini_rescale.files import exists, write_json, written_folder
 
 POSTINGS_IN_A_RUN = 2**25
 """Postings held in memory at a time, 12 bytes each and as much again while they are sorted."""
@@ -59,19 +58,13 @@ def export(
     vectors = vectors_of(encoded)
     if manifest is not None:
         check_parts(vectors, manifest)
-    aside = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        aside.mkdir(parents=True)
+    with written_folder(output) as aside:
+        aside.mkdir()
         documents = KINDS[kind](vectors, queries, aside, scale, bar)
         if manifest is not None and documents != manifest["documents"]:
             raise DataError(f"{vectors} holds {documents:,} documents, its manifest says {manifest['documents']:,}")
         facts = {"format": kind, "documents": documents, "topics": len(queries), "scale": scale}
         write_json(aside / "export.json", facts)
-        aside.rename(output)
-    except OSError as error:
-        raise DataError(f"{output} cannot be written: {one_line(error)}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return facts
 
 

@@ -6,36 +6,21 @@ in memory, and the output gets its name only when it is whole. Corpus-scale enco
 """
 
 import contextlib
-import gzip
 import json
 import os
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from tqdm import tqdm
 
+from pyserini_rescale.collections import json_object, read_lines
 from pyserini_rescale.corpora import folder_files
-from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.errors import ConfigError, DataError
 
 BATCHES_AHEAD = 8
 """How many batches are handed to the encoder at once, which sorts them by length."""
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line) of a UTF-8 file, gzipped or not; lines end at newline characters only."""
-    try:
-        with cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else open(path, "rb")) as file:
-            number = 0
-            for number, raw in enumerate(file, start=1):
-                try:
-                    yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def collection_files(corpus: str) -> list[Path]:
@@ -58,29 +43,23 @@ def _is_id(text: str) -> bool:
 def collection_iterator(base: type) -> type:
     """Return a collection iterator with the interface of Pyserini's, ``base``, whose rules for fields it keeps."""
 
-    class CheckedCollectionIterator(base):  # type: ignore[misc, valid-type]
+    class CheckedCollectionIterator(base):
         def _load(self, collection_path: str) -> dict[str, Sequence[Any]]:
             """Check every line; return an "id" entry that has nothing but the length the base class asks for."""
             self.files = collection_files(collection_path)
             seen: dict[str, int] = {}
             for path in self.files:
-                for number, line in tqdm(read_lines(path), desc=f"checking {path.name}", unit=" documents"):
-                    docid, _ = self._parse(path, number, line)
+                for where, line in tqdm(read_lines(path), desc=f"checking {path.name}", unit=" documents"):
+                    docid, _ = self._parse(where, line)
                     if docid in seen:
-                        raise DataError(f"{path}, line {number}: the id {docid!r} stands in document {seen[docid]} already")
+                        raise DataError(f"{where}: the id {docid!r} stands in document {seen[docid]} already")
                     seen[docid] = len(seen) + 1
             if not seen:
                 raise DataError(f"--corpus {collection_path} holds no document")
             return {"id": range(len(seen))}
 
-        def _parse(self, path: Path, number: int, line: str) -> tuple[str, list[str | None]]:
-            where = f"{path}, line {number}"
-            try:
-                info = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}: not JSON ({one_line(error)})") from None
-            if not isinstance(info, dict):
-                raise DataError(f"{where}: a JSON object is needed, not {type(info).__name__}")
+        def _parse(self, where: str, line: str) -> tuple[str, list[str | None]]:
+            info = json_object(line, where)
             names = [self.docid_field] if self.docid_field else ["id", "_id", "docid"]
             docid = next((info[name] for name in names if info.get(name) is not None), None)
             if docid is None:
@@ -122,9 +101,9 @@ def collection_iterator(base: type) -> type:
             position = 0
             with tqdm(total=end - start, desc="encoding", unit=" documents") as progress:
                 for path in self.files:
-                    for number, line in read_lines(path):
+                    for where, line in read_lines(path):
                         if start <= position < end:
-                            docid, values = self._parse(path, number, line)
+                            docid, values = self._parse(where, line)
                             chunk["id"].append(docid)
                             for name, value in zip(self.fields, values, strict=True):
                                 chunk[name].append(value)
@@ -154,7 +133,9 @@ class VectorWriter:
         mine = {single} if shards == 1 else {f"embeddings.shard-{number}-of-{shards}.jsonl" for number in range(shards)}
         others = sorted(entry.name for entry in self.folder.glob("*") if entry.name not in mine)
         if others:
-            raise ConfigError(f"--embeddings {dir_path} holds {others[0]}, which would be indexed too: name another folder")
+            raise ConfigError(
+                f"--embeddings {dir_path} holds {others[0]}, which would be indexed too: name another folder"
+            )
         self.count = 0
 
     def __enter__(self) -> "VectorWriter":

@@ -67,6 +67,7 @@ FACTORS = (
 NEAR_LEAST = 1.05
 """How near to the least in-batch loss a k is good enough, where there is an offset."""
 
+_NO_TOKENIZER = "this model has no tokenizer, and texts are needed: give numbers instead of auto and per-term"
 _SHOWN = (2, 4, 8, 16, 32, 64)  # rows of the table for k alone, whatever is chosen
 
 
@@ -122,12 +123,12 @@ def choose_factor(
     _check_pairs(pooled)
     good: dict[float, float] = {}
     for k in FACTORS:
-        offset = _offset_at(pooled, k, offset_rule, share, rescale_bias)
+        offset = None if offset_rule is None else _offset_at(pooled, k, offset_rule, share, rescale_bias)
         total = 0.0 if offset is None else offset.total()
         loss = _loss(pooled, k, rescale_bias, total)
         if loss <= LOSS_LIMIT * _chance(pooled):
             figures = diagnose(pooled, k, rescale_bias=rescale_bias, offset=total)
-            if figures.queries.indexed >= FEW and figures.documents.indexed >= FEW:
+            if all(side is not None and side.indexed >= FEW for side in (figures.queries, figures.documents)):
                 if offset is None:
                     return float(k)
                 good[float(k)] = loss
@@ -147,7 +148,7 @@ def suggest(
     _check_pairs(pooled)
 
     def setting(k: float, rule: str | None) -> Setting:
-        offset = _offset_at(pooled, k, rule, share, rescale_bias)
+        offset = None if rule is None else _offset_at(pooled, k, rule, share, rescale_bias)
         total = 0.0 if offset is None else offset.total()
         return Setting(float(k), offset, diagnose(pooled, k, rescale_bias=rescale_bias, offset=total))
 
@@ -180,7 +181,7 @@ def check_request(
         raise ConfigError("there is nothing to do: give a factor, a bias offset, or both")
     if isinstance(factor, str) and factor != AUTO:
         raise ConfigError(f"factor {factor!r} is unknown: give a number above 0, or auto")
-    if factor is not None and factor != AUTO:
+    if factor is not None and not isinstance(factor, str):
         check_factor(factor)
     if scope is not None and scope not in SCOPES:
         raise ConfigError(f"scope {scope!r} is unknown: use one of {', '.join(SCOPES)}")
@@ -218,7 +219,7 @@ def calibrate_head(
     )
     measured = factor == AUTO or isinstance(bias_offset, str)
     if tokenizer is None and (measured or texts is not None):
-        raise ModelError("this model has no tokenizer, and texts are needed: give numbers instead of auto and per-term")
+        raise ModelError(_NO_TOKENIZER)
     if bias_offset is not None:
         check_can_offset(model)
     texts = texts or builtin_texts()
@@ -231,21 +232,24 @@ def calibrate_head(
     old_figures = None if before is None else diagnose(before)
     old_hidden = hidden_states(model, sequences)
     if isinstance(bias_offset, str):
-        _offset_at(before, 1, bias_offset, target_active, False)  # raises what it would raise, before any change
+        _offset_at(
+            _needed(before), 1, bias_offset, target_active, False
+        )  # raises what it would raise, before any change
     k = _factor(before, factor, bias_offset, target_active, rescale_bias)
     if k is not None:
         rescale_head(model, k, scope=scope or recommended_scope(model), rescale_bias=rescale_bias)
     movement = 0.0 if k is None else relative_movement(old_hidden, hidden_states(model, sequences))
-    after = before if before is None or k is None else pool_texts(model, tokenizer, texts, length)
+    after = before if tokenizer is None or k is None else pool_texts(model, tokenizer, texts, length)
     if bias_offset is not None:
         offset = (
-            _offset_at(after, 1, bias_offset, target_active, False)
+            _offset_at(_needed(after), 1, bias_offset, target_active, False)
             if isinstance(bias_offset, str)
             else Offset(float(bias_offset), "constant")
         )
         apply_offset(model, offset)
-        if after is not None:
-            after = dataclasses.replace(after, bias=find_head(model).bias.detach().float().cpu().clone())
+        bias = find_head(model).bias
+        if after is not None and bias is not None:
+            after = dataclasses.replace(after, bias=bias.detach().float().cpu().clone())
     return Calibration(
         policy=stored_policy(model) or Policy(),
         movement=movement,
@@ -257,11 +261,11 @@ def calibrate_head(
 def _factor(
     pooled: Pooled | None, factor: float | str | None, bias_offset: float | str | None, share: float, rescale_bias: bool
 ) -> float | None:
-    if factor != AUTO:
-        return factor  # type: ignore[return-value]
+    if not isinstance(factor, str):
+        return factor
     if isinstance(bias_offset, (int, float)):
         raise ConfigError("factor auto goes with bias offset auto or per-term: an offset in numbers belongs to one k")
-    k = choose_factor(pooled, offset_rule=bias_offset, share=share, rescale_bias=rescale_bias)
+    k = choose_factor(_needed(pooled), offset_rule=bias_offset, share=share, rescale_bias=rescale_bias)
     if k is None:
         raise ModelError(
             f"no k from {FACTORS[0]:g} to {FACTORS[-1]:g} brings the in-batch loss below {LOSS_LIMIT:g} ln(candidates) "
@@ -270,8 +274,14 @@ def _factor(
     return k
 
 
-def _offset_at(pooled: Pooled, k: float, rule: str | None, share: float, rescale_bias: bool) -> Offset | None:
-    return None if rule is None else choose_offset(pooled.logits(pooled.documents, k, rescale_bias), rule, share)
+def _needed(pooled: Pooled | None) -> Pooled:
+    if pooled is None:
+        raise ModelError(_NO_TOKENIZER)
+    return pooled
+
+
+def _offset_at(pooled: Pooled, k: float, rule: str, share: float, rescale_bias: bool) -> Offset:
+    return choose_offset(pooled.logits(pooled.documents, k, rescale_bias), rule, share)
 
 
 def _loss(pooled: Pooled, k: float, rescale_bias: bool, offset: torch.Tensor | float) -> float:

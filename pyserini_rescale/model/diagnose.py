@@ -194,10 +194,11 @@ def _judge(
         f"{sizes[name]}, {side.indexed / vocabulary:.1%} (more than {DENSE:.0%})"
         for name, side in sides if side and side.indexed > DENSE * vocabulary
     ]  # fmt: skip
-    known = loss is not None and chance is not None
-    told = f"in-batch loss {loss:,.2f} against ln(candidates) = {chance:.2f}" if known else "no pairs, hence no loss"
-    if known and loss > LOSS_LIMIT * chance:
-        large.append(f"{told} (more than {LOSS_LIMIT:g} times)")
+    told = "no pairs, hence no loss"
+    if loss is not None and chance is not None:
+        told = f"in-batch loss {loss:,.2f} against ln(candidates) = {chance:.2f}"
+        if loss > LOSS_LIMIT * chance:
+            large.append(f"{told} (more than {LOSS_LIMIT:g} times)")
     alike = cosine is not None and cosine > ALIKE
     if alike and not any(side and side.indexed > DENSE * vocabulary for _, side in sides):
         small.append(f"cosine of unrelated passages {cosine:.3f} (more than {ALIKE:g}): the bias decides, not the text")

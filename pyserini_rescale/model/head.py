@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -64,12 +64,12 @@ class Head:
     @property
     def weight(self) -> nn.Parameter:
         """W_head (V, d)."""
-        return self.projection.weight
+        return cast(nn.Parameter, self.projection.weight)
 
     @property
     def bias(self) -> nn.Parameter | None:
         """The bias (V), or None."""
-        return self.projection.bias
+        return cast(nn.Parameter | None, self.projection.bias)
 
     @property
     def tied(self) -> bool:
@@ -393,12 +393,14 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
         raise ModelError(
             f"scope {scope} divides the matrix that head and input share, but {kind} has an untied head: use untied"
         )
-    if scope == "balanced" and head.backbone is None:
+    row = head.backbone if scope == "balanced" else None
+    if scope == "balanced" and row is None:
         raise ModelError(
             f"scope balanced needs to know which embeddings {kind} adds before its first LayerNorm, and model_type "
             f"{model.config.model_type} has no row in the table of backbones: use shared or untied"
         )
-    if rescale_bias and head.bias is None:
+    bias = head.bias if rescale_bias else None
+    if rescale_bias and bias is None:
         raise ModelError(f"the head of {kind} has no bias to rescale")
 
     largest = float(head.weight.detach().abs().max()) / k
@@ -407,13 +409,13 @@ def rescale_head(model: PreTrainedModel, k: float, *, scope: str = "shared", res
 
     tied_before = head.tied
     with torch.no_grad():
-        if rescale_bias:
-            head.bias.div_(k)
+        if bias is not None:
+            bias.div_(k)
         if scope == "untied":
             _untie(model, head)
         head.weight.div_(k)
-        if scope == "balanced":
-            balance(model, head.backbone, k)
+        if row is not None:
+            balance(model, row, k)
     policy = dataclasses.replace(policy, k=float(k), scope=scope, rescale_bias=rescale_bias, tied_before=tied_before)
     setattr(model.config, KEY, policy.to_dict())
     return policy
@@ -444,10 +446,11 @@ def retie(model: PreTrainedModel, head: Head) -> None:
     bias = head.bias
     model.config.tie_word_embeddings = True
     model.tie_weights()
-    if bias is not None:  # transformers takes the twin's values for both, which may be older
+    tied = head.bias
+    if bias is not None and tied is not None:  # transformers takes the twin's values for both, which may be older
         with torch.no_grad():
-            head.bias.copy_(bias)
-        head.bias.requires_grad_(bias.requires_grad)
+            tied.copy_(bias)
+        tied.requires_grad_(bias.requires_grad)
 
 
 def balance(model: PreTrainedModel, row: Backbone, k: float) -> None:
@@ -538,7 +541,7 @@ def _reference(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
         model.train(was_training)
     if not np.isfinite(logits).all():
         raise ModelError("the model's logits are not finite: it is not saved")
-    request = {key: value.tolist() for key, value in batch.items()}
+    request: dict[str, Any] = {key: value.tolist() for key, value in batch.items()}
     request["text"] = None if tokenizer is None else _PROBE_TEXT
     request["trust_remote_code"] = type(model).__module__.startswith("transformers_modules")
     return request, logits

@@ -2,7 +2,7 @@
 
 A file of plain text has one text a line. A JSONL file (``.jsonl``, ``.ndjson``, or .json) has one object a line: a pair
 {"query", "passage"} or {"query", "positive"}, with a hard "negative" if you like, or a single {"text"}, with a "title"
-if you like, as in a BEIR corpus. Lines end at newline characters only; empty lines of a plain text file are no texts.
+if you like, as in a BEIR corpus. Either may be gzipped. Lines end at newline characters only; blank lines are no texts.
 
 Single texts have no query. For the figures that need one, a text's first half is taken for the query of its second
 half, as the inverse cloze task does with sentences (arXiv 1906.00300): words in common, unlike a query and its passage,
@@ -10,12 +10,13 @@ but enough to see whether scores tell texts apart at all.
 """
 
 import dataclasses
-import json
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_rescale.errors import ConfigError, DataError, one_line
+from pyserini_rescale.collections import json_object, read_lines
+from pyserini_rescale.errors import ConfigError, DataError
 from pyserini_rescale.model.builtin_pairs import PAIRS
 
 BUILTIN = "builtin"
@@ -74,9 +75,9 @@ def read_texts(source: str, limit: int = LIMIT) -> Texts:
     lines = _lines(path, limit)
     if not lines:
         raise DataError(f"{path} holds no text: one text a line is needed, or JSONL with query and passage")
-    if path.suffix not in _JSON_SUFFIXES:
+    if Path(path.name.removesuffix(".gz")).suffix not in _JSON_SUFFIXES:
         return _singles(source, [text for _, text in lines])
-    records = [_record(f"{path}, line {number}", line) for number, line in lines]
+    records = [_record(where, line) for where, line in lines]
     kinds = {"query" in record for record in records}
     if len(kinds) == 2:
         raise DataError(f"{path} mixes pairs and single texts: give one kind")
@@ -85,35 +86,15 @@ def read_texts(source: str, limit: int = LIMIT) -> Texts:
     return pairs_of(source, records)
 
 
-def _lines(path: Path, limit: int) -> list[tuple[int, str]]:
-    """Return (number from 1, line) of the first ``limit`` lines that are not blank."""
-    found: list[tuple[int, str]] = []
-    try:
-        with open(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
-                try:
-                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                except UnicodeDecodeError as error:
-                    raise DataError(
-                        f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})"
-                    ) from None
-                if line:
-                    found.append((number, line))
-                if len(found) == limit:
-                    break
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
-    return found
+def _lines(path: Path, limit: int) -> list[tuple[str, str]]:
+    """Return (where it stands, line) of the first ``limit`` lines that are not blank."""
+    stripped = ((where, line.strip()) for where, line in read_lines(path))
+    return list(itertools.islice((pair for pair in stripped if pair[1]), limit))
 
 
 def _record(where: str, line: str) -> dict[str, str]:
     """Return {"query", "passage"[, "negative"]} or {"text"} of a JSONL line."""
-    try:
-        info = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not JSON ({one_line(error)})") from None
-    if not isinstance(info, dict):
-        raise DataError(f"{where}: a JSON object is needed, not {type(info).__name__}")
+    info = json_object(line, where)
     if "query" not in info:
         title, text = _text(where, info, "title", needed=False), _text(where, info, "text")
         return {"text": f"{title} {text}" if title else text}

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pyserini_rescale.errors import ModelError
+from pyserini_rescale.model.backbones import Backbone
 from pyserini_rescale.model.head import balance, find_head, retie, separate_twin, stored_policy
 from pyserini_rescale.model.offset import remove_offset
 from pyserini_rescale.model.policy import KEY, Policy
@@ -29,13 +30,20 @@ def undo_head(model: PreTrainedModel) -> Policy:
         raise ModelError("by its config.json, this model was neither rescaled nor given an offset: nothing to undo")
     head = find_head(model)
     if policy.scope == "untied" and policy.tied_before and not head.tied:
-        word = head.word.weight
+        word = head.word.get_parameter("weight")
         difference = (head.weight * policy.k - word).abs().max()
         if difference > _RETIE_TOLERANCE * word.abs().max():
             raise ModelError("the head times k is not the input embedding: it was trained since, and cannot be undone")
+    row = head.backbone
+    if policy.scope == "balanced" and row is None:
+        raise ModelError(
+            f"scope balanced cannot be undone: model_type {model.config.model_type} has no row in the table of backbones"
+        )
+    if policy.rescale_bias and head.bias is None:
+        raise ModelError("by its config.json, the bias was rescaled, and the head has none")
     remove_offset(model)
     if policy.scope is not None:
-        _undo_rescale(model, policy)
+        _undo_rescale(model, policy, row)
     rest = dataclasses.replace(
         stored_policy(model) or Policy(), k=1.0, scope=None, rescale_bias=False, tied_before=None
     )
@@ -46,15 +54,15 @@ def undo_head(model: PreTrainedModel) -> Policy:
     return policy
 
 
-def _undo_rescale(model: PreTrainedModel, policy: Policy) -> None:
+def _undo_rescale(model: PreTrainedModel, policy: Policy, row: Backbone | None) -> None:
     head = find_head(model)
     with torch.no_grad():
-        if policy.rescale_bias:
+        if policy.rescale_bias and head.bias is not None:
             head.bias.mul_(policy.k)
         if policy.scope == "untied" and policy.tied_before:
             retie(model, head)
         else:
             head.weight.mul_(policy.k)
-        if policy.scope == "balanced":
-            balance(model, head.backbone, 1.0 / policy.k)
+        if policy.scope == "balanced" and row is not None:
+            balance(model, row, 1.0 / policy.k)
     separate_twin(model)

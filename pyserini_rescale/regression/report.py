@@ -97,7 +97,7 @@ def gather(plans: list[Plan]) -> Report:
 def _found(plan: Plan, result: dict[str, Any]) -> tuple[Findings, list[str]]:
     """Return figures and problems of a result; DataError where somebody has changed it into something else."""
     try:
-        figures = {kind: dict(value) for kind, value in result.get("found", {}).items()}
+        figures: dict[str, Any] = {kind: dict(value) for kind, value in result.get("found", {}).items()}
         numbers = all(type(value) in (int, float) for values in figures.values() for value in values.values())
         found, problems = Findings(**figures), [str(line) for line in result.get("problems", ())]
     except (TypeError, ValueError, AttributeError):
@@ -140,7 +140,8 @@ def pivot(report: Report) -> list[list[str]]:
         for kind in kinds:
             cell = by_place.get((model, *kind))
             shown = None if cell is None else cell.expected if cell.published is None else cell.published
-            off = None if cell is None or None in (shown, cell.measured) else cell.measured - shown
+            measured = None if cell is None else cell.measured
+            off = None if shown is None or measured is None else measured - shown
             row += [""] * 3 if cell is None else [_short(shown), _short(cell.measured), _short(off, "+")]
         row.append(worst(cell.verdict for cell in report.cells if cell.model == model))
         rows.append(row)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -250,7 +250,7 @@ def _policy(model: str) -> dict[str, Any] | None:
     if not Path(model).is_dir():
         return None
     policy = read_policy(model)
-    return policy and policy.to_dict()
+    return None if policy is None else policy.to_dict()
 
 
 def _stage_records(plan: Plan) -> list[dict[str, Any]]:
@@ -259,7 +259,7 @@ def _stage_records(plan: Plan) -> list[dict[str, Any]]:
     return [{key: record.get(key) for key in kept} for record in records if record]
 
 
-def status_of(results: list[Mapping[str, Any]]) -> int:
+def status_of(results: Sequence[Mapping[str, Any]]) -> int:
     """Return the exit status for several regressions: 3 if a stage failed, else 1 for any FAIL, else 4, else 0."""
     codes = {result["exit_code"] for result in results}
     order = (StageError.exit_code, EXIT_CODES[FAIL], EXIT_CODES[MISSING])

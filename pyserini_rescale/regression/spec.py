@@ -10,20 +10,25 @@ below is a fault. Reading the files is catalogue.py's, which also knows families
 """
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import pydantic
 
 from pyserini_rescale.errors import ConfigError
 from pyserini_rescale.regression.measures import parse
 
-COUNTS = ("documents", "empty_vectors", "unique_terms", "postings", "impacts", "unretrieved_queries", "run_lines")
+CountName = Literal[
+    "documents", "empty_vectors", "unique_terms", "postings", "impacts", "unretrieved_queries", "run_lines"
+]
+COUNTS = get_args(CountName)
 """Integers a regression can expect; ``impacts`` is the sum over all postings. See index_stats.py and verify.py."""
 
-HEAD = ("row_norm_mean", "row_norm_max", "rescaled_row_norm_mean", "rescaled_row_norm_max")
+HeadName = Literal["row_norm_mean", "row_norm_max", "rescaled_row_norm_mean", "rescaled_row_norm_max"]
+HEAD = get_args(HeadName)
 """Figures of a head before training: L2 norms of its rows as it comes, and after the rescale. See head_figures.py."""
 
-SPARSITY = ("query_terms", "document_terms", "flops")
+SparsityName = Literal["query_terms", "document_terms", "flops"]
+SPARSITY = get_args(SparsityName)
 """Figures of encoded queries and documents, means over texts. See query_stats.py."""
 
 OWN = "own"
@@ -103,7 +108,7 @@ class CollectionSpec(_Spec):
 
     def as_training(self) -> "CollectionSpec | None":
         """Return the collection as its training split; None where it has none."""
-        return self.training and self.model_copy(update=self.training.model_dump())
+        return None if self.training is None else self.model_copy(update=self.training.model_dump())
 
 
 class WheelSpec(_Spec):
@@ -154,8 +159,8 @@ class Expected(_Spec):
     """
 
     measures: dict[str, Figure] = {}
-    counts: dict[Literal[COUNTS], Figure] = {}
-    sparsity: dict[Literal[SPARSITY], Figure] = {}
+    counts: dict[CountName, Figure] = {}
+    sparsity: dict[SparsityName, Figure] = {}
     training: dict[str, Figure] = {}
     collection: Sha256 | None = None
     triples: Sha256 | None = None
@@ -208,7 +213,7 @@ class ModelSpec(_Spec):
     weights: Sha256 | None = None
     max_length: Positive | None = None
     batch_size: Positive = 64
-    head: dict[Literal[HEAD], Figure] = {}
+    head: dict[HeadName, Figure] = {}
     expected: dict[Name, Expected] = {}
 
     @pydantic.model_validator(mode="after")

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 import pyserini_rescale
 from pyserini_rescale.environment import describe, installed
@@ -34,6 +34,14 @@ _SOURCES = (
 )  # fmt: skip
 _HOW = ("--threads", "--device")
 _SECONDS_BETWEEN_LINES = 30  # progress where there is no terminal
+
+
+class Shown(Protocol):
+    """What a stage's progress is printed to: the part of a text stream that is needed for it."""
+
+    def isatty(self) -> bool: ...
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,7 +273,7 @@ def _moved(token: str, output: Path) -> str:
 
 def run_stage(
     stage: Stage, place: Workplace, *, force: bool = False, resume: bool = False, hook: bool = True,
-    show: TextIO | None = None,
+    show: Shown | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Run a stage unless it is up to date; return {"stage", "state", "seconds", "log"}, state "ran" or "up to date".
 
@@ -329,7 +337,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _execute(argv: list[str], log: Path, name: str, reason: str, show: TextIO) -> int:
+def _execute(argv: list[str], log: Path, name: str, reason: str, show: Shown) -> int:
     """Run a command with its output in ``log``, showing name, elapsed time and the command's own progress."""
     terminal = show.isatty()
     started = last = time.monotonic()
@@ -359,7 +367,7 @@ def _execute(argv: list[str], log: Path, name: str, reason: str, show: TextIO) -
     return status
 
 
-def _show_line(text: str, show: TextIO, terminal: bool, last: bool = False) -> None:
+def _show_line(text: str, show: Shown, terminal: bool, last: bool = False) -> None:
     if terminal:
         width = shutil.get_terminal_size().columns - 1
         print("\r" + text[:width].ljust(width), end="\n" if last else "", file=show, flush=True)

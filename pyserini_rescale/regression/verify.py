@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,9 @@ def verdict(figure: Figure | None, found: float | None) -> str:
     if figure is None or figure.reference is None or found is None:
         return MISSING
     # Bounds are decimals and so are the figures; 1e-9 keeps 0.643 within 0.642 +- 0.001.
-    if figure.at_most is not None:
-        return OK if found <= figure.at_most + 1e-9 else FAIL
-    return OK if abs(found - figure.reference) <= figure.tolerance + 1e-9 else FAIL
+    if figure.tolerance is not None:
+        return OK if abs(found - figure.reference) <= figure.tolerance + 1e-9 else FAIL
+    return OK if figure.at_most is not None and found <= figure.at_most + 1e-9 else FAIL
 
 
 def overall(rows: list[Row], problems: list[str]) -> str:
@@ -126,7 +126,7 @@ def _lines(value: Any) -> list[str]:
     return value
 
 
-def mean_of(plan: Plan, results: list[Mapping[str, Any]]) -> Findings:
+def mean_of(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Findings:
     """Return the findings of a mean from its parts' results, which ``runner.verify`` returned."""
     found = Findings()
     values = [result.get("found", {}) for result in results]
@@ -326,23 +326,24 @@ def compare(regression: Regression, found: Findings) -> list[Row]:
     """
     expected = regression.expected
     rows = []
-    for kind, names, figures, values in (
+    kinds: tuple[tuple[str, Iterable[str], Mapping[Any, Figure], Mapping[str, float]], ...] = (
         ("measure", regression.collection.measures, expected.measures, found.measures),
         ("count", expected.counts, expected.counts, found.counts),
         ("sparsity", expected.sparsity, expected.sparsity, found.sparsity),
         ("training", expected.training, expected.training, found.training),
         ("head", regression.model.head, regression.model.head, found.head),
-    ):
+    )
+    for kind, names, figures, values in kinds:
         for name in names:
             figure, value = figures.get(name), values.get(name)
             rows.append(
                 Row(
                     kind,
                     name,
-                    figure and figure.published,
-                    figure and figure.reference,
-                    figure and figure.tolerance,
-                    figure and figure.at_most,
+                    None if figure is None else figure.published,
+                    None if figure is None else figure.reference,
+                    None if figure is None else figure.tolerance,
+                    None if figure is None else figure.at_most,
                     value,
                     MISSING if found.other_data else verdict(figure, value),
                 )

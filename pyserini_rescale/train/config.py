@@ -17,7 +17,7 @@ import pydantic
 from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.files import at_home
 from pyserini_rescale.model.policy import TARGET_ACTIVE
-from pyserini_rescale.yaml_files import default_folder, fault_line, parse_yaml, read_yaml
+from pyserini_rescale.yaml_files import default_folder, fault_line, parse_yaml, read_table
 
 DEEPSPEED_FILE = "zero1.yaml"
 
@@ -339,7 +339,7 @@ def config_files(name: str) -> list[Path]:
     """Return the files that a configuration is read from, itself first and what it extends after it."""
     path, _ = find_file(name)
     files = [path]
-    while (parent := _read_table(path).get("extends")) is not None:
+    while (parent := read_table(path).get("extends")) is not None:
         path = _extended(path, parent)
         files.append(path)
     return files
@@ -358,23 +358,13 @@ def shipped() -> list[str]:
 def _merged(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
         raise ConfigError(f"{path} extends itself")
-    raw = _read_table(path)
+    raw = read_table(path)
     parent = raw.pop("extends", None)
     if parent is None:
         return {**raw, "variants": _variants(raw.pop("variants", None), None, path)}
     base = _merged(_extended(path, parent), (*above, path.resolve()))
     variants = _variants(raw.pop("variants", None), base.pop("variants", None), path)
     return {**_merge(base, raw, str(path)), "variants": variants}
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    try:
-        raw = read_yaml(path)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {one_line(error)}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path} is not a table of keys")
-    return raw
 
 
 def _extended(path: Path, parent: Any) -> Path:
@@ -392,10 +382,11 @@ def _variants(axes: Any, inherited: dict[str, Any] | None, path: Path) -> dict[s
     An item of the list may also be a list of names of the extended file's variants.
     """
     result: dict[str, Any] = {}
+    inherited = inherited or {}
     axes = [axes] if isinstance(axes, dict) else axes or []
     for axis in axes if isinstance(axes, list) else [axes]:
         if isinstance(axis, list):
-            unknown = [name for name in axis if not isinstance(name, str) or name not in (inherited or {})]
+            unknown = [name for name in axis if not isinstance(name, str) or name not in inherited]
             if unknown:
                 raise ConfigError(f"{path}: variants: the extended file has no {', '.join(map(str, unknown))}")
             axis = {name: inherited[name] for name in axis}

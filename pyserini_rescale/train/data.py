@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
@@ -67,7 +67,7 @@ class Source(Protocol):
     @property
     def files(self) -> Sequence[str]: ...
     @property
-    def columns(self) -> "Mapping[str, str] | Iterable[tuple[str, str]]": ...
+    def columns(self) -> Mapping[Any, str]: ...
     @property
     def rows(self) -> int | None: ...
     @property

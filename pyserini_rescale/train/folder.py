@@ -13,7 +13,7 @@ from typing import Any
 
 from pyserini_rescale.errors import ConfigError, one_line
 from pyserini_rescale.train.config import TrainConfig
-from pyserini_rescale.yaml_files import read_yaml
+from pyserini_rescale.yaml_files import read_table
 
 CONFIG, START, FACTS, LOG, MODEL, RECORD = "config.yaml", "start", "start.json", "log.jsonl", "model", "run.json"
 # What may differ when a run is resumed: nothing that decides what is computed.
@@ -84,13 +84,7 @@ def _deciding(dumped: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_same(config: TrainConfig, stored: Path) -> None:
-    try:
-        before = read_yaml(stored)
-    except ConfigError as error:
-        raise ConfigError(f"{stored}: {one_line(error)}") from None
-    if not isinstance(before, dict):
-        raise ConfigError(f"{stored} is not a table of keys: it was changed by hand")
-    different = sorted(_differences(_deciding(before), deciding(config)))
+    different = sorted(_differences(_deciding(read_table(stored)), deciding(config)))
     if different:
         raise ConfigError(
             f"{stored} says otherwise: {'; '.join(different[:6])}. Resume with the configuration that the run began with"

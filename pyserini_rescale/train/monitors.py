@@ -119,16 +119,20 @@ class Totals:
             raise ValueError(f"scores {tuple(scores.shape)} are not (B, C) with B = {len(query_vectors)} and C > 1")
         if positive.shape != scores.shape[:1]:
             raise ValueError(f"positive {tuple(positive.shape)} is not (B) with B = {len(query_vectors)}")
-        self._place(query_vectors.device)
+        sums, largest = self._place(query_vectors.device)
+
+        def scalar(value: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(value, device=sums.device).detach().to(sums.dtype)
+
         columns = positive.unsqueeze(1)  # (B, 1)
         others = scores.scatter(1, columns, -math.inf)  # (B, C)
         count = len(query_vectors)
         values = {
-            "contrastive": self._scalar(contrastive) * count,
-            "flops_query": self._scalar(flops_query) * count,
-            "flops_document": self._scalar(flops_document) * count,
-            "positive_score": scores.gather(1, columns).sum(dtype=self.sums.dtype),
-            "hardest_negative_score": others.amax(dim=1).sum(dtype=self.sums.dtype),
+            "contrastive": scalar(contrastive) * count,
+            "flops_query": scalar(flops_query) * count,
+            "flops_document": scalar(flops_document) * count,
+            "positive_score": scores.gather(1, columns).sum(dtype=sums.dtype),
+            "hardest_negative_score": others.amax(dim=1).sum(dtype=sums.dtype),
         }
         # Weighted here and not at the logging step, as the lambdas move from step to step.
         values["regularizer"] = lambda_query * values["flops_query"] + lambda_document * values["flops_document"]
@@ -137,9 +141,10 @@ class Totals:
             values[f"{name}_active"] = active.sum()
             values[f"{name}_empty"] = (active == 0).sum()
             # NaN has no order, and the maximum over ranks would lose it: it counts as infinite.
-            top = torch.nan_to_num(vectors.amax().to(self.largest.dtype), nan=math.inf, posinf=math.inf)
-            self.largest = torch.maximum(self.largest, top)
-        self.sums = self.sums + torch.stack([values[name].to(self.sums.dtype) for name in _SUMMED])
+            top = torch.nan_to_num(vectors.amax().to(largest.dtype), nan=math.inf, posinf=math.inf)
+            largest = torch.maximum(largest, top)
+        self.largest = largest
+        self.sums = sums + torch.stack([values[name].to(sums.dtype) for name in _SUMMED])
         self.micro_batches += 1
         self.queries += count
         self.documents += len(document_vectors)
@@ -157,10 +162,10 @@ class Totals:
 
         Raises ValueError if no rank has added anything.
         """
-        if self.sums is None:
-            self._place(torch.device("cpu"))
-        counts = torch.tensor([self.queries, self.documents], dtype=self.sums.dtype).to(self.sums.device)
-        sums, largest = torch.cat([counts, self.sums]), self.largest
+        here = torch.device("cpu") if self.sums is None else self.sums.device
+        sums, largest = self._place(here)
+        counts = torch.tensor([self.queries, self.documents], dtype=sums.dtype).to(sums.device)
+        sums = torch.cat([counts, sums])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(sums, op=torch.distributed.ReduceOp.SUM)
             largest = largest.clone()
@@ -205,22 +210,20 @@ class Totals:
         self.lambdas = tuple(state["lambdas"])
         self.sums = self.largest = None
         if state["sums"] is not None:
-            self._place(torch.device("cpu" if self.device is None else self.device))
-            self.sums = torch.tensor(state["sums"], dtype=self.sums.dtype).to(self.sums.device)
-            self.largest = torch.tensor(state["largest"], dtype=self.sums.dtype).to(self.sums.device)
+            sums, _ = self._place(torch.device("cpu"))
+            self.sums = torch.tensor(state["sums"], dtype=sums.dtype).to(sums.device)
+            self.largest = torch.tensor(state["largest"], dtype=sums.dtype).to(sums.device)
 
-    def _place(self, found: torch.device) -> None:
-        """Make the sums where they are not there yet, on ``device`` or else the one ``found``."""
+    def _place(self, found: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sums and maximum; made where they are not there yet, on ``device`` or else the one ``found``."""
         device = torch.device(found if self.device is None else self.device)
-        if self.sums is None:
+        if self.sums is None or self.largest is None:
             dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
             self.sums = torch.zeros(len(_SUMMED), dtype=dtype, device=device)
             self.largest = torch.zeros((), dtype=dtype, device=device)
         elif self.device is None and self.sums.device != found:  # a state that was loaded before the device was known
             self.sums, self.largest = self.sums.to(found), self.largest.to(found)
-
-    def _scalar(self, value: torch.Tensor | float) -> torch.Tensor:
-        return torch.as_tensor(value, device=self.sums.device).detach().to(self.sums.dtype)
+        return self.sums, self.largest
 
 
 class WatchSettings(Protocol):
@@ -233,11 +236,16 @@ class WatchSettings(Protocol):
     86 to 95 % of the vocabulary), and it takes the regulariser a while to change that.
     """
 
-    action: str
-    dense: float
-    empty: float
-    patience: int
-    after: float
+    @property
+    def action(self) -> str: ...
+    @property
+    def dense(self) -> float: ...
+    @property
+    def empty(self) -> float: ...
+    @property
+    def patience(self) -> int: ...
+    @property
+    def after(self) -> float: ...
 
 
 class Watch:

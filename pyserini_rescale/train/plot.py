@@ -73,6 +73,9 @@ class Curve:
         return f"{self.label}: {left_out:,} of {left_out + len(self.values):,} points left out ({reasons})"
 
 
+_Line = tuple[Curve, Sequence[float], dict[str, Any]]  # what is drawn: a curve, its values smoothed, its style
+
+
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """A run in figures, of the values as they were logged (not smoothed).
@@ -142,12 +145,12 @@ def curve(run: Run, measure: str, *, linear: bool = False) -> Curve:
 def summary(run: Run, measure: str) -> Summary:
     """Return the figures of a run for the table; raises DataError for a value that is no number."""
     lines = list(enumerate(run.records, start=1))
-    values = [_number(record, measure, run.path, number) for number, record in lines if measure in record]
-    values = [math.nan if value is None or not math.isfinite(value) else value for value in values]
+    logged = [_number(record, measure, run.path, number) for number, record in lines if measure in record]
+    values = [math.nan if value is None or not math.isfinite(value) else value for value in logged]
     finite = [value for value in values if not math.isnan(value)]
     tail = values[-max(1, round(LAST_SHARE * len(values))) :]
-    active = [_number(record, "document_active", run.path, number) for number, record in lines]
-    active = [value for value in active if value is not None]
+    terms = [_number(record, "document_active", run.path, number) for number, record in lines]
+    active = [value for value in terms if value is not None]
     return Summary(
         label=run.label,
         steps=run.records[-1]["step"] if run.records else None,
@@ -197,7 +200,7 @@ def draw(
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     # Styles go by the place among all runs, so that a run keeps its own when another has nothing to draw.
-    lines = [
+    lines: list[_Line] = [
         (one, tuple(running_mean(one.values, smooth)), {
             "color": COLOURS[place % len(COLOURS)], "linestyle": STYLES[place % len(STYLES)],
             # One point makes no line.
@@ -272,21 +275,21 @@ def _words(measure: str) -> str:
     return f"{words} loss" if measure == "contrastive" else words
 
 
-def _add_inset(axes: "Axes", lines: Sequence[tuple[Curve, Sequence[float], dict[str, Any]]], linear: bool) -> None:
+def _add_inset(axes: "Axes", lines: Sequence[_Line], linear: bool) -> None:
     """Draw the last 40 % of the epochs once more, in the upper right; the axes grow upwards where lines would be there."""
     end = max(max(one.epochs) for one, _, _ in lines)
     start = (1 - INSET_SHARE) * end
-    shown = []
+    shown: list[tuple[list[float], list[float], dict[str, Any]]] = []
     for one, values, style in lines:
         kept = [(epoch, value) for epoch, value in zip(one.epochs, values, strict=True) if epoch >= start]
         if len(kept) > 1:
-            shown.append((*zip(*kept, strict=True), style))
+            shown.append(([epoch for epoch, _ in kept], [value for _, value in kept], style))
     if not shown or end <= start:  # no line
         return
     _make_room(axes, lines, linear)
     inset = axes.inset_axes(_INSET)
-    for epochs, values, style in shown:
-        inset.plot(epochs, values, **style)
+    for epochs, late, style in shown:
+        inset.plot(epochs, late, **style)
     inset.set_yscale("linear" if linear else "log")
     if not linear:
         _plain_ticks(inset)
@@ -296,7 +299,7 @@ def _add_inset(axes: "Axes", lines: Sequence[tuple[Curve, Sequence[float], dict[
     inset.grid(True, alpha=0.3)
 
 
-def _make_room(axes: "Axes", lines: Sequence[tuple[Curve, Sequence[float], dict[str, Any]]], linear: bool) -> None:
+def _make_room(axes: "Axes", lines: Sequence[_Line], linear: bool) -> None:
     left, right = axes.get_xlim()
     covered = left + (_INSET[0] - 0.06) * (right - left)  # the tick labels of the inset stand to its left
     below = [

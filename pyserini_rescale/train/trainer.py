@@ -142,6 +142,8 @@ class SpladeTrainer(Trainer):
     resume_step: the optimiser step of the checkpoint that ``train`` will be told to resume from, None for a fresh run.
     """
 
+    model: SpladeModel
+
     def __init__(
         self,
         config: TrainConfig,
@@ -286,9 +288,10 @@ class SpladeTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the weights of a checkpoint, shared ones once; under DeepSpeed the engine writes them itself."""
-        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        folder = self.folder if output_dir is None else Path(output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
         if not self.is_deepspeed_enabled and self.args.should_save:
-            save_model(self.model, str(Path(output_dir) / _WEIGHTS))
+            save_model(self.model, str(folder / _WEIGHTS))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with _readable(resume_from_checkpoint):

@@ -195,9 +195,7 @@ def share_of_peak(encoder: Any, documents: list[dict[str, Any]], length: int, se
     texts = [f"{line['title']} {line['text']}" if line.get("title") else line["text"] for line in documents]
     lengths = [len(ids) for ids in encoder.tokenizer(texts, truncation=True, max_length=length)["input_ids"]]
     head = encoder.model.get_output_embeddings()
-    weights = sum(
-        module.weight.numel() for module in encoder.model.modules() if isinstance(module, torch.nn.Linear)
-    )
+    weights = sum(module.weight.numel() for module in encoder.model.modules() if isinstance(module, torch.nn.Linear))
     width, layers = encoder.model.config.hidden_size, encoder.model.config.num_hidden_layers
     work = sum(2 * weights * tokens + 4 * layers * width * tokens**2 for tokens in lengths)
     square = torch.rand(2048, 2048)
@@ -245,7 +243,11 @@ def report(result: dict[str, Any]) -> str:
         f"{product['gflop_per_second']:.0f} GFLOP/s, {product['share_of_peak']:.0%} of this machine's "
         f"{product['peak_gflop_per_second']:.0f}"
     )
-    return aligned(rows) + f"\n\n{share}\n\n" + "\n".join(f"{name:<21} {value}" for name, value in result["set_up"].items())
+    return (
+        aligned(rows)
+        + f"\n\n{share}\n\n"
+        + "\n".join(f"{name:<21} {value}" for name, value in result["set_up"].items())
+    )
 
 
 def finish(

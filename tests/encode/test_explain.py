@@ -30,14 +30,24 @@ class Tokenizer:
 
 @pytest.mark.parametrize(
     ("term", "word"),
-    [("wind", "wind"), ("##ing", "-ing"), ("Ġwind", "wind"), ("cafÃ©", "café"), ("[id:3]", "'two words'"), ("[id:9]", "[id:9]"), ("Ġ", "'Ġ'")],
+    [
+        ("wind", "wind"),
+        ("##ing", "-ing"),
+        ("Ġwind", "wind"),
+        ("cafÃ©", "café"),
+        ("[id:3]", "'two words'"),
+        ("[id:9]", "[id:9]"),
+        ("Ġ", "'Ġ'"),
+    ],
 )
 def test_terms_are_readable(term, word):
     assert readable(term, Tokenizer()) == word
 
 
 def test_the_command(bert, capsys):
-    assert main(["explain", "--encoder", bert, "--query", "wind tunnel", "--doc", "heat flow in a tunnel", "--json"]) == 0
+    assert (
+        main(["explain", "--encoder", bert, "--query", "wind tunnel", "--doc", "heat flow in a tunnel", "--json"]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
     one = DocumentTexts(bert, device="cpu")
     query, document = one.encode(["wind tunnel", "heat flow in a tunnel"])
@@ -51,7 +61,16 @@ def test_the_command(bert, capsys):
     assert text.startswith("score ") and "expansions (not in its text)" in text and "more" in text
 
 
-@pytest.mark.parametrize("more", [[], ["--doc", "x", "--index", "i", "--docid", "d"], ["--index", "i"], ["--docid", "d", "--doc", "x"], ["--doc", "x", "--terms", "0"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--doc", "x", "--index", "i", "--docid", "d"],
+        ["--index", "i"],
+        ["--docid", "d", "--doc", "x"],
+        ["--doc", "x", "--terms", "0"],
+    ],
+)
 def test_options_that_cannot_be(more, capsys):
     assert main(["explain", "--encoder", "m", "--query", "q", *more]) == 2
     assert capsys.readouterr().err.startswith("error: ")

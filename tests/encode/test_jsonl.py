@@ -27,7 +27,12 @@ DOCUMENTS = [{"_id": str(n), "title": f"t{n}", "text": f" x{n} "} for n in range
 
 
 def test_same_fields_as_pyserinis_own_reader(tmp_path):
-    path = write(tmp_path / "c.jsonl", *DOCUMENTS, {"id": 99, "contents": "a title\na text\n"}, {"docid": "e", "title": "", "text": "x"})
+    path = write(
+        tmp_path / "c.jsonl",
+        *DOCUMENTS,
+        {"id": 99, "contents": "a title\na text\n"},
+        {"docid": "e", "title": "", "text": "x"},
+    )
     theirs = [dict(chunk) for chunk in base(path, ["title", "text"])(2)]
     ours = read(path)
     assert ours == {name: [value for chunk in theirs for value in chunk[name]] for name in ours}
@@ -51,16 +56,18 @@ def test_folder_is_read_in_order_of_name_gzip_and_hidden_files_included_and_not(
 
 def test_line_separators_inside_a_string_do_not_cut_the_line(tmp_path):
     path = tmp_path / "c.jsonl"
-    path.write_text(json.dumps({"id": "1", "title": "a", "text": "x\u2028y\x85z"}, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"id": "1", "title": "a", "text": "x\u2028y\x85z"}, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     assert read(str(path))["text"] == ["x\u2028y\x85z"]
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"id": "1", "title": "x"', "not JSON"),
-        ("", "not JSON"),
-        ('["id"]', "a JSON object is needed"),
+        ('{"id": "1", "title": "x"', "not valid JSON"),
+        ("", "not valid JSON"),
+        ('["id"]', "not a JSON object"),
         ('{"title": "x", "text": "y"}', "no id"),
         ('{"id": "a b", "title": "x", "text": "y"}', "is not a word"),
         ('{"id": "", "title": "x", "text": "y"}', "is not a word"),
@@ -77,14 +84,14 @@ def test_bad_line_is_refused_with_file_and_line_before_anything_is_read_out(tmp_
     path = write(tmp_path / "c.jsonl", DOCUMENTS[0], line, DOCUMENTS[2])
     with pytest.raises(DataError) as caught:
         Reader(path, ["title", "text"])
-    assert f"{path}, line 2" in str(caught.value) and says in str(caught.value)
+    assert f"{path} line 2" in str(caught.value) and says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_bytes_that_are_not_utf8_name_the_line(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(json.dumps(DOCUMENTS[0]).encode() + b"\n\xff\xfe\n")
-    with pytest.raises(DataError, match="line 2: not UTF-8"):
+    with pytest.raises(DataError, match="line 2 is not UTF-8"):
         Reader(str(path), ["title", "text"])
 
 
@@ -161,7 +168,10 @@ def test_shards_do_not_overwrite_each_other(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [f"embeddings.shard-{n}-of-2.jsonl" for n in range(2)]
 
 
-@pytest.mark.parametrize(("present", "shards"), [("embeddings.jsonl", 2), ("embeddings.shard-0-of-3.jsonl", 2), ("notes.txt", 1), (".hidden", 1)])
+@pytest.mark.parametrize(
+    ("present", "shards"),
+    [("embeddings.jsonl", 2), ("embeddings.shard-0-of-3.jsonl", 2), ("notes.txt", 1), (".hidden", 1)],
+)
 def test_folder_with_other_vectors_is_refused(tmp_path, present, shards):
     (tmp_path / present).write_text("{}")
     with pytest.raises(ConfigError, match=present):

@@ -9,7 +9,11 @@ import pytest
 from pyserini_rescale.encode.vectors import count_vectors, read_vectors
 from pyserini_rescale.errors import DataError
 
-GOOD = [{"id": "a", "vector": {"x": 2, "##y": 3}}, {"id": 7, "vector": {}}, {"id": "c", "vector": {"[id:5]": 4, "Ġz": 1}}]
+GOOD = [
+    {"id": "a", "vector": {"x": 2, "##y": 3}},
+    {"id": 7, "vector": {}},
+    {"id": "c", "vector": {"[id:5]": 4, "Ġz": 1}},
+]
 
 
 def write(folder: Path, *lines: object, name: str = "part-000000.jsonl") -> Path:

@@ -41,8 +41,13 @@ def make_model(folder: Path, *, seed: int = 0, bias: float = -1.0, extra_words: 
     BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=True, model_max_length=64).save_pretrained(folder)
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=64, initializer_range=0.5,
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.5,
     )
     model = BertForMaskedLM(config)
     with torch.no_grad():
@@ -83,15 +88,44 @@ def encode(corpus: Path, output: Path, model: object, *more: object, runner: tup
     """``python -m pyserini.encode`` with our class; ``more`` are options of its encoder part."""
     module, *first = [*runner, "pyserini.encode"]
     return run_module(
-        module, *first, "input", "--corpus", corpus, "--fields", "title", "text", "output", "--embeddings", output,
-        "encoder", "--encoder", model, "--encoder-class", "splade-rescaled", "--fields", "title", "text", *more,
+        module,
+        *first,
+        "input",
+        "--corpus",
+        corpus,
+        "--fields",
+        "title",
+        "text",
+        "output",
+        "--embeddings",
+        output,
+        "encoder",
+        "--encoder",
+        model,
+        "--encoder-class",
+        "splade-rescaled",
+        "--fields",
+        "title",
+        "text",
+        *more,
     )
 
 
 def index(vectors: Path, output: Path) -> Done:
     return run_module(
-        "pyserini.index.lucene", "--collection", "JsonVectorCollection", "--input", vectors, "--index", output,
-        "--generator", "DefaultLuceneDocumentGenerator", "--threads", 1, "--impact", "--pretokenized",
+        "pyserini.index.lucene",
+        "--collection",
+        "JsonVectorCollection",
+        "--input",
+        vectors,
+        "--index",
+        output,
+        "--generator",
+        "DefaultLuceneDocumentGenerator",
+        "--threads",
+        1,
+        "--impact",
+        "--pretokenized",
     )
 
 

@@ -20,13 +20,20 @@ def reference(model: Path, text: str) -> dict[str, int]:
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    tokenizer, network = AutoTokenizer.from_pretrained(model), AutoModelForMaskedLM.from_pretrained(model).double().eval()
+    tokenizer, network = (
+        AutoTokenizer.from_pretrained(model),
+        AutoModelForMaskedLM.from_pretrained(model).double().eval(),
+    )
     with torch.no_grad():
         inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
         logits = network(**inputs).logits[0]  # (L, V)
     weights = torch.log1p(torch.relu(logits)).amax(dim=0)
     impacts = [round(float(weight) * 256 / 5) for weight in weights]
-    return {token: impact for token, impact in zip(tokenizer.convert_ids_to_tokens(range(len(impacts))), impacts, strict=True) if impact}
+    return {
+        token: impact
+        for token, impact in zip(tokenizer.convert_ids_to_tokens(range(len(impacts))), impacts, strict=True)
+        if impact
+    }
 
 
 def dot(query: dict[str, int], document: dict[str, int]) -> int:
@@ -45,8 +52,18 @@ def test_encode_writes_what_the_formulas_say(corpus, model, vectors):
 
 def test_search_is_the_exact_dot_product(model, vectors, lucene_index, topics, tmp_path):
     done = run_module(
-        "pyserini.search.lucene", "--impact", "--index", lucene_index, "--topics", topics, "--encoder",
-        f"splade-rescaled:{model}", "--output", tmp_path / "run.txt", "--hits", 100,
+        "pyserini.search.lucene",
+        "--impact",
+        "--index",
+        lucene_index,
+        "--topics",
+        topics,
+        "--encoder",
+        f"splade-rescaled:{model}",
+        "--output",
+        tmp_path / "run.txt",
+        "--hits",
+        100,
     )
     assert done.status == 0, done.err
     found, documents = read_run(tmp_path / "run.txt"), read_vectors(vectors)
@@ -78,7 +95,13 @@ print(json.dumps(by_name.query_encoder.encode('supersonic flow over a cone')))
     assert settings.split() == ["SpladeRescaledQueryEncoder", "-1", "-1", "0"]
 
     done = run_module(
-        "pyserini.encode.query", "--topics", topics, "--encoder", f"splade-rescaled:{model}", "--output", tmp_path / "q.tsv"
+        "pyserini.encode.query",
+        "--topics",
+        topics,
+        "--encoder",
+        f"splade-rescaled:{model}",
+        "--output",
+        tmp_path / "q.tsv",
     )
     assert done.status == 0, done.err
     encoded = dict(line.split("\t") for line in (tmp_path / "q.tsv").read_text().splitlines())
@@ -93,12 +116,26 @@ def test_checkpoint_with_our_key_is_known_whatever_its_path(model, lucene_index,
     folder = tmp_path / "colbert-ance-unicoil"
     shutil.copytree(model, folder)
     config = json.loads((folder / "config.json").read_text())
-    config["splade_rescale"] = {"k": 2.0, "scope": "shared", "query_length": 4, "document_length": 5, "quant_range": 100}
+    config["splade_rescale"] = {
+        "k": 2.0,
+        "scope": "shared",
+        "query_length": 4,
+        "document_length": 5,
+        "quant_range": 100,
+    }
     (folder / "config.json").write_text(json.dumps(config))
     done = run_module("pyserini.encode.query", "--topics", topics, "--encoder", folder, "--output", tmp_path / "q.tsv")
     assert done.status == 0, done.err
     cut = run_module(
-        "pyserini.encode.query", "--topics", topics, "--encoder", folder, "--output", tmp_path / "q64.tsv", "--max-length", 64
+        "pyserini.encode.query",
+        "--topics",
+        topics,
+        "--encoder",
+        folder,
+        "--output",
+        tmp_path / "q64.tsv",
+        "--max-length",
+        64,
     )
     assert cut.status == 0, cut.err
     short, long = ((tmp_path / name).read_text() for name in ("q.tsv", "q64.tsv"))
@@ -124,9 +161,30 @@ def test_without_the_hook_the_run_command_does_the_same(corpus, model, vectors, 
 def test_shards_are_the_whole_collection_once(corpus, model, vectors, tmp_path):
     for shard in range(2):
         done = run_module(
-            "pyserini.encode", "input", "--corpus", corpus, "--fields", "title", "text", "--shard-id", shard, "--shard-num", 2,
-            "output", "--embeddings", tmp_path / "v", "encoder", "--encoder", model, "--encoder-class", "splade-rescaled",
-            "--fields", "title", "text", "--device", "cpu",
+            "pyserini.encode",
+            "input",
+            "--corpus",
+            corpus,
+            "--fields",
+            "title",
+            "text",
+            "--shard-id",
+            shard,
+            "--shard-num",
+            2,
+            "output",
+            "--embeddings",
+            tmp_path / "v",
+            "encoder",
+            "--encoder",
+            model,
+            "--encoder-class",
+            "splade-rescaled",
+            "--fields",
+            "title",
+            "text",
+            "--device",
+            "cpu",
         )
         assert done.status == 0, done.err
     assert read_vectors(tmp_path / "v") == read_vectors(vectors)
@@ -139,8 +197,18 @@ def test_dense_queries_are_searched_and_terms_with_spaces_survive(corpus, topics
     assert encode(corpus, tmp_path / "v", model, "--device", "cpu").status == 0
     assert index(tmp_path / "v", tmp_path / "index").status == 0
     done = run_module(
-        "pyserini.search.lucene", "--impact", "--index", tmp_path / "index", "--topics", topics, "--encoder",
-        f"splade-rescaled:{model}", "--output", tmp_path / "run.txt", "--hits", 100,
+        "pyserini.search.lucene",
+        "--impact",
+        "--index",
+        tmp_path / "index",
+        "--topics",
+        topics,
+        "--encoder",
+        f"splade-rescaled:{model}",
+        "--output",
+        tmp_path / "run.txt",
+        "--hits",
+        100,
     )
     assert done.status == 0, done.err
     documents = read_vectors(tmp_path / "v")
@@ -233,7 +301,12 @@ def bad_inputs(tmp_path_factory, corpus, model, topics, lucene_index) -> dict[st
         outputs.append(scratch / f"output{len(outputs)}")
         cases.append((command, [outputs[-1] if argument == "OUT" else argument for argument in arguments]))
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER], input=json.dumps(cases, default=str), capture_output=True, text=True, env=OFFLINE, check=True
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps(cases, default=str),
+        capture_output=True,
+        text=True,
+        env=OFFLINE,
+        check=True,
     )
     results = json.loads(done.stdout.split("RESULTS")[-1])
     return {name: (Done(*result), output) for name, result, output in zip(names, results, outputs, strict=True)}
@@ -245,9 +318,9 @@ def bad_inputs(tmp_path_factory, corpus, model, topics, lucene_index) -> dict[st
         ("missing model folder", "no-such-model"),
         ("folder that is no model", "config.json"),
         ("model without an MLM head", "head"),
-        ("malformed JSONL line", "malformed.jsonl, line 2"),
-        ("missing text field", "fieldless.jsonl, line 2"),
-        ("duplicate ids", "twice.jsonl, line 2"),
+        ("malformed JSONL line", "malformed.jsonl line 2"),
+        ("missing text field", "fieldless.jsonl line 2"),
+        ("duplicate ids", "twice.jsonl line 2"),
         ("unknown device", "tpu"),
         ("device that is not here", "cuda:77"),
         ("length beyond the model", "64"),
@@ -306,7 +379,9 @@ def test_other_encoder_classes_are_as_without_us(corpus, model, tmp_path):
         ]))  # fmt: skip
 
     environ = {**os.environ, "PYSERINI_RESCALE_HOOK": "0"}
-    subprocess.run([sys.executable, "-c", WITHOUT_US, *arguments("without")], env=environ, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", WITHOUT_US, *arguments("without")], env=environ, check=True, capture_output=True
+    )
     done = run_module("pyserini.encode", *arguments("with"))
     assert done.status == 0, done.err
     with_us, without = ((tmp_path / name / "embeddings.jsonl").read_bytes() for name in ("with", "without"))

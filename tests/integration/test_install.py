@@ -28,7 +28,10 @@ def installed(request, tmp_path_factory):
     python = scratch / "venv" / "bin" / "python"
     site_packages = Path(
         subprocess.run(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
     )
     # A folder on the path, not a site folder: what lies there can be imported, its .pth files are not read.
@@ -66,6 +69,8 @@ def test_uninstalling_takes_the_hook_away(installed):
     """Last of this file: nothing of ours may be left, for it would run at every start."""
     _, python, site_packages = installed
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "uninstall", "--yes", "--quiet", "pyserini-rescale"], check=True, cwd="/"
+        [sys.executable, "-m", "pip", "--python", str(python), "uninstall", "--yes", "--quiet", "pyserini-rescale"],
+        check=True,
+        cwd="/",
     )
     assert not [entry.name for entry in site_packages.iterdir() if "rescale" in entry.name]

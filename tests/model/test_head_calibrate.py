@@ -20,7 +20,7 @@ from pyserini_rescale.model.calibrate import (
 from pyserini_rescale.model.diagnose import FEW, LOSS_LIMIT, diagnose
 from pyserini_rescale.model.head import load_masked_lm, rescale_head, save_model, stored_policy
 from pyserini_rescale.model.offset import choose_offset
-from pyserini_rescale.model.policy import KEY
+from pyserini_rescale.model.policy import KEY, Policy
 from pyserini_rescale.model.pooled import pool_texts
 from pyserini_rescale.model.texts import Texts
 from pyserini_rescale.model.tokenizer import load_tokenizer
@@ -292,3 +292,20 @@ def test_splade_tiny_is_healthy_and_shared_k_16_is_not(splade_tiny):
 def test_check_request_needs_no_model():
     check_request(factor=16, scope="shared", rescale_bias=False, bias_offset=None, target_active=0.015)
     check_request(factor="auto", scope=None, rescale_bias=True, bias_offset="per-term", target_active=0.5)
+
+
+@pytest.mark.parametrize("said", [{"scope": "balanced"}, {"scope": "shared", "rescale_bias": True}])
+def test_an_undo_that_the_model_gives_no_ground_for_is_refused_before_anything_changes(said):
+    """What config.json says was not done to this model: it has no row in the table, or no bias."""
+    model = build("bert")
+    kind = model.config.model_type
+    if "rescale_bias" in said:
+        model.get_output_embeddings().bias = None
+    setattr(model.config, KEY, Policy(k=2.0, tied_before=True, **said).to_dict())
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    if said["scope"] == "balanced":
+        model.config.model_type = "other"
+    with pytest.raises(ModelError, match="cannot be undone|the head has none"):
+        undo_head(model)
+    model.config.model_type = kind
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())

@@ -1,5 +1,6 @@
 """Files of texts: what is read, what is refused, and how single texts become pairs."""
 
+import gzip
 import json
 
 import pytest
@@ -68,9 +69,9 @@ def test_limit(tmp_path):
         ("t.txt", b"", "holds no text"),
         ("t.txt", b"\n \n", "holds no text"),
         ("t.jsonl", b"", "holds no text"),
-        ("t.txt", b"good\n\xff\xfe\n", "line 2: not UTF-8"),
-        ("t.jsonl", b'{"text": "a"}\n{"text": ', "line 2: not JSON"),
-        ("t.jsonl", b'["a"]\n', "line 1: a JSON object"),
+        ("t.txt", b"good\n\xff\xfe\n", "line 2 is not UTF-8"),
+        ("t.jsonl", b'{"text": "a"}\n{"text": ', "line 2 is not valid JSON"),
+        ("t.jsonl", b'["a"]\n', "line 1 is not a JSON object"),
         ("t.jsonl", b'{"query": "a"}\n', "line 1: no field 'positive'"),
         ("t.jsonl", b'{"contents": "a"}\n', "line 1: no field 'text' (it has: contents)"),
         ("t.jsonl", b'{"query": "a", "passage": 3}\n', "'passage' is int, not text"),
@@ -89,3 +90,9 @@ def test_missing_file_and_folder(tmp_path):
     for path in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(DataError, match="cannot be read"):
             read_texts(str(path))
+
+
+def test_gzipped_files_are_read_by_the_name_before_gz(tmp_path):
+    for name, content in (("t.txt.gz", b"one text\n"), ("t.jsonl.gz", b'{"text": "one text"}\n')):
+        (tmp_path / name).write_bytes(gzip.compress(content))
+        assert read_texts(str(tmp_path / name)).documents == ("one text",)

@@ -15,7 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 def python(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd="/", env={**os.environ, **environ}, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, **environ},
+        check=True,
     )
 
 
@@ -39,7 +44,9 @@ def test_hook_survives_the_package_having_gone(tmp_path):
     line = (ROOT / "pyserini_rescale_hook.pth").read_text()
     program = f"import sys; sys.path = [{str(tmp_path)!r}, *[p for p in sys.path if 'site-packages' not in p]]\n"
     program += f"exec({line!r})\nimport pyserini; print(pyserini.x)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, cwd="/", check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, cwd="/", check=True
+    )
     assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 

@@ -15,7 +15,7 @@ def make_home(folder: Path, version: str, modules: str = "java.base jdk.incubato
     (folder / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
     for name in ("java", "javac"):
         program = folder / "bin" / name
-        program.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\n')
+        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
         program.chmod(0o755)
     return folder
 

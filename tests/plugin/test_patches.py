@@ -14,11 +14,15 @@ from pyserini_rescale.plugin import patches
 
 
 def test_look_ups_in_dictionaries_become_lazy_and_nothing_else_changes():
-    code = 'calls = []\nclass C(dict):\n  def __getitem__(self, k): calls.append(k); return dict.__getitem__(self, k)\nC = C(a=1, b=2)\n'
+    code = "calls = []\nclass C(dict):\n  def __getitem__(self, k): calls.append(k); return dict.__getitem__(self, k)\nC = C(a=1, b=2)\n"
     code += 'D = {"x": C["a"], "y": C["b"], "z": 3}\nE = {"x": 1}\ndef f(): return {"x": C["a"]}\n'
     namespace = {"__lazy_values": patches._LazyValues}
-    exec(compile(ast.fix_missing_locations(patches._LookUpsBecomeLazy().visit(ast.parse(code))), "c", "exec"), namespace)
-    assert namespace["calls"] == [] and namespace["E"] == {"x": 1} and "y" in namespace["D"] and len(namespace["D"]) == 3
+    exec(
+        compile(ast.fix_missing_locations(patches._LookUpsBecomeLazy().visit(ast.parse(code))), "c", "exec"), namespace
+    )
+    assert (
+        namespace["calls"] == [] and namespace["E"] == {"x": 1} and "y" in namespace["D"] and len(namespace["D"]) == 3
+    )
     assert namespace["calls"] == []
     assert dict(namespace["D"]) == {"x": 1, "y": 2, "z": 3}
     assert namespace["f"]() == {"x": 1}
@@ -48,7 +52,9 @@ def test_whose_encoder_it_is(tmp_path, monkeypatch):
         (folder / "config.json").write_text(json.dumps({"model_type": "bert", **config}))
     assert patches.is_ours(str(ours)) and not patches.is_ours(str(plain))
     assert patches.is_ours(f"splade-rescaled:{plain}") and patches.is_ours("splade-rescaled:no/such")
-    assert not patches.is_ours(str(plain / "config.json")) and not patches.is_ours(None) and not patches.is_ours(object())
+    assert (
+        not patches.is_ours(str(plain / "config.json")) and not patches.is_ours(None) and not patches.is_ours(object())
+    )
     assert not patches.is_ours("naver/splade-v3") and not patches.is_ours(str(tmp_path / "absent"))
 
 
@@ -56,7 +62,11 @@ def test_module_that_is_not_as_we_know_it_is_left_alone_with_one_line(capsys):
     module = types.ModuleType("pyserini.search.lucene._impact_searcher")
     patches.apply(patches._impact_searcher, module)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and "is not as we know it" in lines[0] and vars(module).keys() <= vars(types.ModuleType("x")).keys()
+    assert (
+        len(lines) == 1
+        and "is not as we know it" in lines[0]
+        and vars(module).keys() <= vars(types.ModuleType("x")).keys()
+    )
 
 
 def test_command_whose_block_cannot_be_found_runs_as_it_is(capsys):

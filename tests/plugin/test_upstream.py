@@ -46,7 +46,9 @@ def test_commands_end_in_one_main_block():
         "    print(name, 'argparse' in head.co_names, 'parser' in block.co_names)"
     )
     done = python(program)
-    assert [line.split()[1:] for line in done.stdout.splitlines() if "True" in line] == [["True", "True"]] * len(patches.MAINS), done
+    assert [line.split()[1:] for line in done.stdout.splitlines() if "True" in line] == [["True", "True"]] * len(
+        patches.MAINS
+    ), done
 
 
 def test_document_encoder_classes_are_a_closed_list():
@@ -68,7 +70,9 @@ def test_functions_that_are_wrapped(module, function, arguments):
     assert len(found) == 1 and arguments <= {argument.arg for argument in found[0].args.args}
 
 
-@pytest.mark.parametrize("name", ["JsonlCollectionIterator(", "JsonlRepresentationWriter(", "init_encoder(", "args = parse_args("])
+@pytest.mark.parametrize(
+    "name", ["JsonlCollectionIterator(", "JsonlRepresentationWriter(", "init_encoder(", "args = parse_args("]
+)
 def test_encode_main_uses_the_names_that_are_replaced(name):
     block = source("pyserini.encode.__main__").split("if __name__")[1]
     assert name in block
@@ -155,7 +159,9 @@ def test_searcher_constructor_is_as_the_patch_knows_it():
 
 def test_the_search_command_reads_topics_by_the_name_that_is_replaced():
     block = source("pyserini.search.lucene.__main__").split("if __name__")[1]
-    assert "get_query_iterator(args.topics" in block and block.index("get_query_iterator(") < block.index("LuceneImpactSearcher(")
+    assert "get_query_iterator(args.topics" in block and block.index("get_query_iterator(") < block.index(
+        "LuceneImpactSearcher("
+    )
 
 
 def test_pyserinis_own_splade_class_has_its_scale_in_its_code():

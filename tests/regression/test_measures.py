@@ -125,7 +125,9 @@ def test_values_of_queries_are_those_behind_the_mean():
     run = run_of(q1=[("b", 2), ("a", 1)], q2=[("b", 5), ("c", 5), ("a", 1)], stranger=[("a", 1)])
     names = ["nDCG@10", "RR@10", "R(rel=2)@10"]
     values = per_query(names, qrels, run)
-    assert {name: sum(value.values()) / 3 for name, value in values.items()} == pytest.approx(evaluate(names, qrels, run))
+    assert {name: sum(value.values()) / 3 for name, value in values.items()} == pytest.approx(
+        evaluate(names, qrels, run)
+    )
     assert values["RR@10"] == {"q1": 0.5, "q2": 0.5, "q3": 0.0}
 
 

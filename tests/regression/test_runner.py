@@ -88,7 +88,14 @@ def test_a_run_from_end_to_end(toys, capsys):
     assert "RR@10 is 1.0000 for a reader of the rank column, 0.7500 for trec_eval" in out
     result = json.loads((toys / "work" / "result.json").read_text())
     assert result["policy"]["k"] == 16 and result["verdict"] == OK and result["by_rank"]["RR@10"] == 1.0
-    assert [stage["stage"] for stage in result["stages"]] == ["collection", "encode", "index", "statistics", "search", "queries"]
+    assert [stage["stage"] for stage in result["stages"]] == [
+        "collection",
+        "encode",
+        "index",
+        "statistics",
+        "search",
+        "queries",
+    ]
     assert all(stage["fingerprint"] and stage["seconds"] >= 0 for stage in result["stages"])
     assert {"versions", "commit", "machine", "weights", "statistics"} <= set(result)
     assert {row["name"]: row["found"] for row in result["rows"]} == pytest.approx({**MEASURED, **COUNTS}, abs=1e-4)
@@ -418,8 +425,12 @@ def test_a_failed_stage_stops_its_own_regression_only(toys, capsys, monkeypatch)
 # Files of ours, changed by hand
 
 
-@pytest.mark.parametrize("name", ["statistics.json", "collection/counts.json", "records/encode.json", "records/index.json"])
-@pytest.mark.parametrize("text", ["", "[]", "{}", "3", '{"vectors": 3, "index": []}', '{"inputs": [], "output": 1}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "name", ["statistics.json", "collection/counts.json", "records/encode.json", "records/index.json"]
+)
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "3", '{"vectors": 3, "index": []}', '{"inputs": [], "output": 1}', "[" * 100_000]
+)
 def test_verify_of_files_changed_by_hand_is_no_traceback(toys, capsys, name, text):
     assert command(toys, "run") == 0
     (toys / "work" / name).write_text(text)
@@ -486,7 +497,9 @@ def test_own_triples_come_from_the_collection_that_the_model_is_measured_on(toys
 
 
 def test_a_backbone_and_changes_of_keys_are_passed_on(toys):
-    write_trained(toys, model=None, backbone="mini-modernbert", set={"seed": 7, "rescale.factor": 0.5, "rescale.scope": None})
+    write_trained(
+        toys, model=None, backbone="mini-modernbert", set={"seed": 7, "rescale.factor": 0.5, "rescale.scope": None}
+    )
     plan = plan_of_trained(toys)
     train = next(stage for stage in plan.stages if stage.name == "train")
     assert train.argv[train.argv.index("--backbone") + 1] == "mini-modernbert"

@@ -18,7 +18,9 @@ def two(toys):
     """made.k2 on toys and on more, which has its documents."""
     write_trained(toys)
     text = (toys / "specs" / "collections" / "toys.yaml").read_text()
-    (toys / "specs" / "collections" / "more.yaml").write_text(text.replace("name: toys", "name: more") + "index_of: toys\n")
+    (toys / "specs" / "collections" / "more.yaml").write_text(
+        text.replace("name: toys", "name: more") + "index_of: toys\n"
+    )
     path = toys / "specs" / "models" / "made.k2.yaml"
     path.write_text(path.read_text() + "  more: {}\n")
     return toys

@@ -101,7 +101,11 @@ def test_faults_of_a_collection(tmp_path, old, new, message):
         ("measured: 0.4", "measured: .nan", "measured"),
         ("documents: {measured", "docs: {measured", "counts.docs.[key]: Input should be 'documents'"),
         ("folder: tiny", "folder: tiny\nweights: abc", "weights"),
-        ("nDCG@10: {published: 0.5, tolerance: 0.01}", "nDCG@10: {published: 0.5}", "nDCG@10: Value error, tolerance is needed, or at_most in its place"),
+        (
+            "nDCG@10: {published: 0.5, tolerance: 0.01}",
+            "nDCG@10: {published: 0.5}",
+            "nDCG@10: Value error, tolerance is needed, or at_most in its place",
+        ),
     ],
 )
 def test_faults_of_a_model(tmp_path, old, new, message):

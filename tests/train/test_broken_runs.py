@@ -97,7 +97,9 @@ def test_a_folder_is_held_by_one_process(tmp_path):
     assert subprocess.run([sys.executable, "-c", code, folder], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", [LOCK, ".start.77.draft", "start", "start.json", ".unfinished", ".config.yaml.7.unfinished"])
+@pytest.mark.parametrize(
+    "name", [LOCK, ".start.77.draft", "start", "start.json", ".unfinished", ".config.yaml.7.unfinished"]
+)
 def test_what_a_killed_start_leaves_is_no_obstacle(tmp_path, config, name):
     folder = tmp_path / "run"
     (folder / name).mkdir(parents=True)
@@ -107,7 +109,11 @@ def test_what_a_killed_start_leaves_is_no_obstacle(tmp_path, config, name):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("thesis.tex", "holds other things"), ("checkpoint-3", "holds checkpoints and no config.yaml"), (".git", "other things")],
+    [
+        ("thesis.tex", "holds other things"),
+        ("checkpoint-3", "holds checkpoints and no config.yaml"),
+        (".git", "other things"),
+    ],
 )
 def test_what_is_not_ours_is(tmp_path, config, name, message):
     folder = tmp_path / "run"
