@@ -29,10 +29,10 @@ import numpy as np
 
 BACKBONES = ("modernbert", "bert")
 COLLECTIONS = ("docstrings", "scifact")
-CORE = ("k1", "k4", "k16", "auto-offset", "per-term-offset")
+CORE = ("k1", "k4", "k16", "auto-offset", "per-term-offset", "auto-k-offset")
 GRID = (
-    "auto-k", "k2", "k8", "k32", "k64", "k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset",
-    "auto-k-offset-shared", "offset-5", "offset-15", "k16-head-rate", "k4-offset-head-rate", "k16-offset-head-rate", "k16-balanced", "k16-untied",
+    "auto-k", "k2", "k8", "k32", "k64", "k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset-shared",
+    "offset-5", "offset-15", "k16-head-rate", "k4-offset-head-rate", "k16-offset-head-rate", "k16-balanced", "k16-untied",
     "k1-paper-rate", "k16-paper-rate", "auto-offset-paper-rate", "k16-long", "auto-offset-long", "auto-k-offset-long",
 )  # fmt: skip
 SEEDS = (1, 2, 3)
