@@ -13,7 +13,7 @@ from pyserini_rescale import __version__
 from pyserini_rescale.errors import RescaleError, one_line
 
 COMMANDS = {
-    "quickstart": "what a rescale does: a small backbone trained three times, encoded, indexed, searched",
+    "quickstart": "what a rescale does: a small backbone trained four times, encoded, indexed, searched",
     "doctor": "is everything here: packages, Java, hook, devices, caches; three documents searched",
     "head": "the MLM head: show, suggest, rescale, undo",
     "train": "train a SPLADE model, on a CPU or many GPUs; mine hard negatives",

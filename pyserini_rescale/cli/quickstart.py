@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "See on this machine what the paper is about: measure the head of a small trained backbone, train a SPLADE model "
-    "from it as it is, with the suggested k and with the suggested offset, then encode, index and search with Pyserini, "
+    "from it as it is, with the suggested k, the suggested offset and both, then encode, index and search with Pyserini, "
     "and compare, BM25 beside. Text: docstrings. No network, no GPU; about ten minutes on two cores."
 )
 EXAMPLES = """\
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="which backbone of the package (%(default)s)",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="settings at a time (default: one a core, three at most)"
+        "--workers", type=int, metavar="N", help="settings at a time (default: one a core, four at most)"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change the training, as in max_steps=20"
@@ -75,7 +75,7 @@ def _draw(outcome: "Outcome") -> Path:
     runs = plot.load_runs(outcome.logs, [SETTINGS[row.name] for row in outcome.rows])
     curves = [plot.curve(one, "contrastive") for one in runs]
     path = outcome.work / "loss.png"
-    save_figure(plot.draw(curves, "contrastive", title=f"{outcome.backbone}, trained three times"), path)
+    save_figure(plot.draw(curves, "contrastive", title=f"{outcome.backbone}, trained {len(outcome.rows)} times"), path)
     return path
 
 

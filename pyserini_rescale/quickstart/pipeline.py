@@ -1,4 +1,4 @@
-"""What a rescale, or an offset, of a trained head does: one backbone trained three times, searched with Pyserini, scored.
+"""What a rescale, or an offset, of a trained head does: one backbone trained several times, searched with Pyserini, scored.
 
 The backbone is one that comes with the package (model/shipped.py), the collection the docstrings that every machine has
 (docstrings.py), the recipe regressions/training/mini.yaml. Per setting: train, then Pyserini's encode, index and search,
@@ -29,7 +29,12 @@ MARKER = "quickstart.json"
 RECIPE = "mini"
 BACKBONES = {"mini-modernbert": "modernbert", "mini-bert": "bert"}
 """Those that come with the package, and their variants of the recipe."""
-SETTINGS = {"k1": "k = 1, standard SPLADE", "auto-k": "k as suggested", "auto-offset": "offset as suggested"}
+SETTINGS = {
+    "k1": "k = 1, standard SPLADE",
+    "auto-k": "k as suggested",
+    "auto-offset": "offset as suggested",
+    "auto-k-offset": "both as suggested",
+}
 MEASURES = ("RR@10", "nDCG@10")
 _WORK = "{work}"
 
