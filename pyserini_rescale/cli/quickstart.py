@@ -99,7 +99,8 @@ With a real backbone, on MS MARCO, on 8 GPUs (https://arxiv.org/abs/2606.18811, 
 
   python -m pyserini_rescale head suggest answerdotai/ModernBERT-base
   bash scripts/train_8gpu.sh table2:modernbert.k16
-  bash scripts/train_8gpu.sh table2:modernbert.k1 --set rescale.factor=null --set rescale.shift=auto --output runs/train/offset
+  bash scripts/train_8gpu.sh table2:modernbert.k1 --output runs/train/auto \\
+      --set rescale.factor=auto rescale.scope=null rescale.shift=auto      # k and offset as suggested
   python -m pyserini_rescale collection msmarco-passage/dev/small --output msmarco
   python -m pyserini.encode input --corpus msmarco/corpus --fields title text output --embeddings msmarco-vectors \\
       encoder --encoder runs/train/modernbert.k16/model --encoder-class splade-rescaled --fields title text --device cuda:0
