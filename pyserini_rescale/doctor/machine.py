@@ -13,6 +13,7 @@ from pyserini_rescale.doctor.lines import OK, PROBLEM, WARNING, Line
 from pyserini_rescale.doctor.packages import pyserini_folder
 from pyserini_rescale.errors import one_line
 from pyserini_rescale.files import exists
+from pyserini_rescale.plugin.patches import OFFLINE, TRUE
 
 LITTLE_SPACE = 5e9
 """Bytes on a disk below which a warning says so: a backbone of base size takes half a gigabyte, a collection several."""
@@ -20,10 +21,6 @@ LITTLE_SPACE = 5e9
 LITTLE_MEMORY = 2e9
 """Bytes of memory, the same: PyTorch, a small model and a JVM take over one gigabyte together."""
 
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-"""What huggingface_hub reads, in its order."""
-
-_TRUE = {"1", "on", "yes", "true"}
 _SECONDS = 180  # for PyTorch to be imported from a cold disk
 _NETWORK_SECONDS = 4
 _DEVICES = """
@@ -103,7 +100,7 @@ def network() -> Line:
     """Whether models and collections can be fetched; asked for a few seconds at most, and not at all where told so."""
     name = "network"
     told = next((variable for variable in OFFLINE if os.environ.get(variable)), None)
-    if told is not None and os.environ[told].lower() in _TRUE:
+    if told is not None and os.environ[told].lower() in TRUE:
         return Line(name, OK, f"{told}={os.environ[told]}: nothing is fetched, models and collections must lie here")
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     # Looking a name up takes no time-out, so that the process has one too.

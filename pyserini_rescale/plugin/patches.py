@@ -176,13 +176,18 @@ class _LookUpsBecomeLazy(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name("__lazy_values", ast.Load()), [lazy], []), node)
 
 
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+"""What says not to ask the network, as huggingface_hub reads it: the first that is set."""
+TRUE = frozenset({"1", "on", "true", "yes"})
+
+
 def _prebuilt_index_info(inner: Any, module: types.ModuleType) -> None:
     """Fact (2.4.0): importing the catalogue of prebuilt indexes looks up aliases in files it fetches at that moment, so
     without a network no part of Pyserini that needs pyserini.util can be imported. Offline: look them up when asked."""
     try:
-        told = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "on", "true", "yes"}
-        if told and "urlopen" in (inner.get_source(module.__name__) or ""):
-            raise OSError("HF_HUB_OFFLINE is set")
+        told = next((name for name in OFFLINE if os.environ.get(name)), None)
+        if told and os.environ[told].lower() in TRUE and "urlopen" in (inner.get_source(module.__name__) or ""):
+            raise OSError(f"{told} is set")
         inner.exec_module(module)
         return
     except (OSError, ValueError) as error:  # URLError, time-outs, and what a captive portal answers

@@ -115,10 +115,11 @@ def test_offline_catalogue_answers_what_needs_no_network_and_fails_as_before_oth
 
 
 @pytest.mark.skipif(VERSION < (2, 4), reason="Pyserini before 2.4 does not fetch its catalogue at import")
-def test_told_to_be_offline_the_network_is_not_tried():
+@pytest.mark.parametrize("variable", patches.OFFLINE)
+def test_told_to_be_offline_the_network_is_not_tried(variable):
     program = "import socket\ndef seen(*a, **o): print('TRIED')\nsocket.getaddrinfo = seen\nimport pyserini.util"
-    done = python(program, HF_HUB_OFFLINE="1")
-    assert done.returncode == 0 and "TRIED" not in done.stdout and "HF_HUB_OFFLINE" in done.stderr
+    done = python(program, **{variable: "1"})
+    assert done.returncode == 0 and "TRIED" not in done.stdout and f"{variable} is set" in done.stderr
 
 
 @pytest.mark.skipif(VERSION >= (2, 3), reason="from 2.3 on the OpenAI client is made when it is needed")
