@@ -33,8 +33,8 @@ class StageError(RescaleError):
     exit_code = 3
 
 
-def one_line(error: BaseException) -> str:
-    """Return the message of ``error`` as a single line (other libraries' messages often span several)."""
+def one_line(error: BaseException | str) -> str:
+    """Return a message, or that of an error, as a single line (other libraries' messages often span several)."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -225,12 +225,12 @@ def check_parts(folder: Path, manifest: dict[str, Any]) -> None:
     try:
         names = {entry.name for entry in folder.iterdir()}
         for name in sorted(names ^ set(wanted)):
-            what = "is missing" if name in wanted else "is none of the files that its manifest lists"
-            raise DataError(f"{folder / name} {what}: `encode check` says more")
+            what = "lists a file that is missing" if name in wanted else "does not list a file that is there"
+            raise DataError(f"{folder.parent / MANIFEST} {what}: {VECTORS}/{name}; `encode check` says more")
         for name, digest in wanted.items():
             if file_sha256(folder / name) != digest:
                 raise DataError(
-                    f"{folder / name} is not what was written: its checksum is another; {_AGAIN}, and `encode check` after that"
+                    f"{folder / name} is not what {MANIFEST} says was written: its checksum is another; {_AGAIN}, and `encode check` after that"
                 )
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {one_line(error)}") from None

@@ -14,7 +14,7 @@ from pyserini_rescale.errors import DataError, one_line
 from pyserini_rescale.regression.layout import read_object
 from pyserini_rescale.regression.planning import Plan
 from pyserini_rescale.regression.stages import read_record
-from pyserini_rescale.regression.verify import FAIL, MISSING, OK, Findings, compare
+from pyserini_rescale.regression.verify import FAIL, MISSING, OK, Findings, compare, lines
 
 FORMATS = ("text", "markdown", "csv", "json")
 COLUMNS = ("model", "collection", "measure", "published", "expected", "measured", "difference", "verdict")
@@ -99,7 +99,7 @@ def _found(plan: Plan, result: dict[str, Any]) -> tuple[Findings, list[str]]:
     try:
         figures: dict[str, Any] = {kind: dict(value) for kind, value in result.get("found", {}).items()}
         numbers = all(type(value) in (int, float) for values in figures.values() for value in values.values())
-        found, problems = Findings(**figures), [str(line) for line in result.get("problems", ())]
+        found, problems = Findings(**figures), lines(result.get("problems", []))
     except (TypeError, ValueError, AttributeError):
         numbers = False
     if not numbers:

@@ -119,11 +119,11 @@ def _figure(value: Any) -> int | float:
     return value
 
 
-def _lines(value: Any) -> list[str]:
+def lines(value: Any) -> list[str]:
     """Return lines of text, as "problems" holds them; raise TypeError for anything else."""
     if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
         raise TypeError(f"{value!r:.40} is no list of lines")
-    return value
+    return [one_line(line) for line in value]
 
 
 def mean_of(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Findings:
@@ -193,7 +193,7 @@ def _compare_counts(plan: Plan, counts: Mapping[str, Any], found: Findings) -> N
         if expected is not None and written != expected:
             found.problems.append(f"the collection has {written} {name}, {expected} are expected")
     if counts.get("queries_without_text"):
-        found.notes.append(f"judged queries without a text score 0: {_listed(_lines(counts['queries_without_text']))}")
+        found.notes.append(f"judged queries without a text score 0: {_listed(lines(counts['queries_without_text']))}")
     if counts.get("judgements_outside"):
         found.notes.append(f"{counts['judgements_outside']} judgement(s) name a document that the corpus lacks")
     _compare_data("the collection", plan.regression.expected.collection, counts.get("sha256"), found)
@@ -239,11 +239,11 @@ def _compare_statistics(plan: Plan, statistics: dict[str, Any], found: Findings)
     counts = {name: _figure(index[name]) for name in names}
     counts["empty_vectors"] = _figure(vectors["empty_vectors"])
     found.statistics = statistics
-    found.problems += _lines(statistics["problems"])
-    documents = _documents(plan)
-    if documents not in (None, vectors["documents"]):
-        found.problems.append(f"{vectors['documents']} documents were encoded, the collection has {documents}")
-    if index["postings"] == 0 and vectors["documents"]:
+    found.problems += lines(statistics["problems"])
+    documents, encoded = _documents(plan), _figure(vectors["documents"])
+    if documents not in (None, encoded):
+        found.problems.append(f"{encoded} documents were encoded, the collection has {documents}")
+    if index["postings"] == 0 and encoded:
         found.notes.append("every vector is empty: there was nothing to search, every query scores 0")
     found.counts |= counts
 
@@ -265,7 +265,7 @@ def _examine_queries(plan: Plan, found: Findings) -> None:
 def _note_queries(queries: dict[str, Any], found: Findings) -> None:
     found.sparsity = {name: _figure(queries[name]) for name in SPARSITY}
     found.statistics["queries"] = queries
-    found.problems += _lines(queries["problems"])
+    found.problems += lines(queries["problems"])
     if queries["most_terms_in_a_query"] > CLAUSES:
         found.notes.append(
             f"queries have up to {queries['most_terms_in_a_query']:,} terms: Lucene's limit of {CLAUSES:,} was raised for the "
@@ -291,7 +291,7 @@ def _examine_run(plan: Plan, found: Findings) -> None:
         found.notes.append(f"judged queries without any hit score 0: {_listed(absent)}")
     strangers = [query for query in run if query not in qrels]
     if strangers:
-        found.problems.append(f"{layout.run} answers queries that are not judged: {_listed(strangers)}")
+        found.problems.append(f"{layout.run} answers queries that {layout.qrels.name} does not judge: {_listed(strangers)}")
     most = plan.regression.collection.hits
     crowded = [query for query, hits in run.items() if len(hits) > most]
     if crowded:

@@ -209,7 +209,7 @@ def _string_columns(table: pa.Table, names: Sequence[str], where: str) -> list[p
     """Return the three named columns of an Arrow table as arrays of strings; raise where they cannot be that."""
     missing = [name for name in names if name not in table.column_names]
     if missing:
-        known = ", ".join(table.column_names) or "none"
+        known = one_line(", ".join(table.column_names)) or "none"
         raise DataError(f"{where} has no column {missing[0]} (it has: {known}): name them in data.columns")
     found = []
     for name in names:

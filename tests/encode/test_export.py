@@ -281,7 +281,7 @@ def test_what_cannot_be_exported(encoded, topics, tmp_path):
     with pytest.raises(ConfigError, match="was made by 100/1, the corpus by 256/5"):
         export.export(folder, tmp_path / "out", "ciff", topics, bar=False)
     (folder / "vectors" / "part-000001.jsonl").unlink()
-    with pytest.raises(DataError, match="part-000001.jsonl is missing"):
+    with pytest.raises(DataError, match="manifest.json lists a file that is missing: vectors/part-000001.jsonl"):
         export.export(folder, tmp_path / "out", "ciff", bar=False)
     write_manifest(folder, 300)
     with pytest.raises(DataError, match="200 documents, its manifest says 300"):
@@ -302,10 +302,10 @@ def test_what_cannot_be_exported(encoded, topics, tmp_path):
 def test_a_part_of_one_other_digit_is_not_exported(encoded, tmp_path, kind):
     part = encoded[0] / "vectors" / "part-000000.jsonl"
     part.write_text(part.read_text().replace(": 127", ": 126", 1))
-    with pytest.raises(DataError, match="part-000000.jsonl is not what was written.*--resume"):
+    with pytest.raises(DataError, match="part-000000.jsonl is not what manifest.json says was written.*--resume"):
         export.export(encoded[0], tmp_path / "out", kind, bar=False)
     part.with_name("copy.jsonl").write_text("")
-    with pytest.raises(DataError, match="copy.jsonl is none of the files that its manifest lists"):
+    with pytest.raises(DataError, match="manifest.json does not list a file that is there: vectors/copy.jsonl"):
         export.export(encoded[0], tmp_path / "out", kind, bar=False)
     assert [path.name for path in tmp_path.iterdir()] == ["encoded"]
 
@@ -337,7 +337,7 @@ def test_a_manifest_that_was_damaged_is_named(encoded, tmp_path, text):
 def test_a_part_of_one_other_digit_is_not_indexed(encoded, tmp_path):
     part = encoded[0] / "vectors" / "part-000000.jsonl"
     part.write_text(part.read_text().replace(": 127", ": 126", 1))
-    with pytest.raises(DataError, match="part-000000.jsonl is not what was written"):
+    with pytest.raises(DataError, match="part-000000.jsonl is not what manifest.json says was written"):
         indexing.build(encoded[0], tmp_path / "index", lambda said: None)
 
 
