@@ -38,6 +38,7 @@ GRID = (
 SEEDS = (1, 2, 3)
 MEASURES = ("RR@10", "nDCG@10", "R@100", "R@1000")
 HITS = 1000
+RESULT_KEYS = frozenset({"collection", "backbone", "setting", "seed", "measures", "flops", "date", "versions"})
 _BATCH = 64
 _CURVE_POINTS = 60
 
@@ -107,6 +108,24 @@ def main() -> int:
     command = [sys.executable, *sys.argv, "--worker"]
     workers = [subprocess.Popen(command) for _ in range(args.workers)]
     return max(worker.wait() for worker in workers)
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Return the results in WORK/results; leave with one line where there is none, or one is not ours."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise SystemExit(f"error: {folder} holds no results: `evidence.py run --work {folder.parent}` makes them")
+    found = []
+    for path in paths:
+        try:
+            one = json.loads(path.read_text(encoding="utf-8"))
+            missing = RESULT_KEYS - one.keys()
+        except (OSError, ValueError, AttributeError) as error:
+            raise SystemExit(f"error: {path} cannot be read ({error}): remove it and measure the cell again") from None
+        if missing:
+            raise SystemExit(f"error: {path} lacks {sorted(missing)[0]}: remove it and measure the cell again")
+        found.append(one)
+    return found
 
 
 def source_of(collection: str) -> str:

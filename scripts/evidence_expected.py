@@ -1,11 +1,10 @@
 """Measured figures of the evidence as expected values of the regressions: see evidence.py. Not a command of its own."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence import BACKBONES, COLLECTIONS, MEASURES, SEEDS
+from evidence import BACKBONES, COLLECTIONS, MEASURES, SEEDS, read_results
 from evidence_report import SETTINGS
 
 DESCRIPTIONS = {
@@ -48,7 +47,7 @@ _HEAD = """\
 
 def expected(results: Path) -> str:
     """Return the text of regressions/models/mini.yaml: the first seed of every setting that was measured."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
+    found = read_results(results)
     chosen = {(one["backbone"], one["setting"], one["collection"]): one for one in found if one["seed"] == SEEDS[0]}
     return _HEAD + "\n".join([*_shared(chosen), *_models(chosen)]) + "\n"
 

@@ -1,12 +1,11 @@
 """Tables and figures out of the results that evidence.py left: see there. Not a command of its own."""
 
-import json
 import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from evidence import BACKBONES, COLLECTIONS, CORE, GRID
+from evidence import BACKBONES, COLLECTIONS, CORE, GRID, read_results
 
 from pyserini_rescale.figures import save_figure
 from pyserini_rescale.train.plot import COLOURS
@@ -28,7 +27,7 @@ assert set(SETTINGS) == {*CORE, *GRID}
 
 def write(results: Path, output: Path) -> int:
     """Write OUTPUT/tables.md and the figures; return the exit status."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
+    found = read_results(results)
     groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
         groups[one["collection"], one["backbone"]][one["setting"]].append(one)

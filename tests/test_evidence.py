@@ -32,3 +32,19 @@ def test_what_is_written_from_the_results_is_current(action: str, output: str, c
     assert (tmp_path / output).read_text(encoding="utf-8") == committed.read_text(encoding="utf-8"), (
         f"run scripts/evidence.py {action} --work docs/evidence --output {committed.relative_to(ROOT)}"
     )
+
+
+@pytest.mark.parametrize("action", ["expected", "report"])
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"setting": "k1"}'])
+def test_without_results_nothing_is_written_over(action: str, content: str | None, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    if action == "expected":
+        output.write_text("as it was")
+    if content is not None:
+        (tmp_path / "results").mkdir()
+        (tmp_path / "results" / "docstrings.bert.k1.s1.json").write_text(content)
+    script = str(ROOT / "scripts" / "evidence.py")
+    command = [sys.executable, script, action, "--work", str(tmp_path), "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and str(tmp_path / "results") in done.stderr
+    assert output.read_text() == "as it was" if action == "expected" else not output.exists()

@@ -22,6 +22,12 @@ def test_bad_options_are_one_line(tmp_path, capsys):
     assert not (tmp_path / "w").exists()
 
 
+def test_a_training_that_cannot_be_is_refused_before_any_work(tmp_path, capsys):
+    work = tmp_path / "work"
+    assert main(["quickstart", "--work", str(work), "--set", "max_stepz=3"]) == 2
+    assert "max_stepz" in capsys.readouterr().err and not work.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys, monkeypatch):

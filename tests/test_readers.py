@@ -69,7 +69,9 @@ def check(reader: Reader, root: Path, most: int) -> None:
     written(reader, root)
     good = reader.read(root)
     wrong = [
-        f"{broken.kind}: {fault:.300}".encode("ascii", "backslashreplace").decode()  # a lone surrogate cannot be reported
+        f"{broken.kind}: {fault:.300}".encode(
+            "ascii", "backslashreplace"
+        ).decode()  # a lone surrogate cannot be reported
         for broken in breakages(reader, most)
         for fault in faults(reader, root, broken, good)
     ]

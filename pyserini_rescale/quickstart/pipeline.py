@@ -22,7 +22,7 @@ from pyserini_rescale.regression import measures, stages
 from pyserini_rescale.regression.layout import read_object
 from pyserini_rescale.regression.planning import encode_stage, index_stage, search_stage, statistics_stage
 from pyserini_rescale.regression.stages import Stage, Workplace
-from pyserini_rescale.train.config import config_files
+from pyserini_rescale.train.config import config_files, resolve
 from pyserini_rescale.train.folder import LOG, MODEL, RECORD
 
 MARKER = "quickstart.json"
@@ -82,6 +82,8 @@ class Outcome:
 def run(options: Options, say: Callable[[str], None]) -> Outcome:
     """Do everything; ``say`` gets a line before each part. Raises the stages' errors, ConfigError for the folder."""
     started = time.monotonic()
+    for name in SETTINGS:  # what cannot be trained is refused before minutes of other work
+        resolve(_config(name, options), options.changes)
     work = _prepare(options.work)
     # Chains run side by side: two threads that share a core are many times slower than one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -168,18 +170,21 @@ def _first_stages(work: Path) -> list[Stage]:
     ]  # fmt: skip
 
 
+def _config(name: str, options: Options) -> str:
+    return f"{RECIPE}:{BACKBONES[options.backbone]}.{name}"
+
+
 def _chain(work: Path, name: str, options: Options) -> list[Stage]:
     """Return the stages of one setting, named NAME.STAGE."""
     folder, triples = work / name, work / "triples" / "triples.jsonl"
-    config = f"{RECIPE}:{BACKBONES[options.backbone]}.{name}"
     model, embeddings, index = folder / "training" / MODEL, folder / "embeddings", folder / "index"
     changes = [part for change in options.changes for part in ("--set", change)]
     train = (
-        "python", "-m", "pyserini_rescale", "train", "--config", config, "--backbone", options.backbone,
+        "python", "-m", "pyserini_rescale", "train", "--config", _config(name, options), "--backbone", options.backbone,
         "--triples", str(triples), "--output", str(folder / "training"), *changes,
     )  # fmt: skip
     chain = [
-        Stage("train", train, (triples, *config_files(config)), folder / "training"),
+        Stage("train", train, (triples, *config_files(_config(name, options))), folder / "training"),
         encode_stage(work / "collection" / "corpus", str(model), (model,), embeddings),
         index_stage(embeddings, index),
         statistics_stage(embeddings, index, folder / "statistics.json"),

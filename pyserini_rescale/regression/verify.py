@@ -291,7 +291,9 @@ def _examine_run(plan: Plan, found: Findings) -> None:
         found.notes.append(f"judged queries without any hit score 0: {_listed(absent)}")
     strangers = [query for query in run if query not in qrels]
     if strangers:
-        found.problems.append(f"{layout.run} answers queries that {layout.qrels.name} does not judge: {_listed(strangers)}")
+        found.problems.append(
+            f"{layout.run} answers queries that {layout.qrels.name} does not judge: {_listed(strangers)}"
+        )
     most = plan.regression.collection.hits
     crowded = [query for query, hits in run.items() if len(hits) > most]
     if crowded:
