@@ -51,7 +51,8 @@ def commands_of(page: Path) -> Iterator[Command]:
                     words = [*OURS.split(), *words]
                     if not _complete(words):
                         continue
-                if len(words) > 1 and words[0] in PROGRAMS and words[-1] != "...":
+                named = words[1:2] == ["-m"] and len(words) < 4  # a program's name, without anything for it to do
+                if len(words) > 1 and words[0] in PROGRAMS and words[-1] != "..." and not named:
                     yield Command(" ".join(words), where)
         block = ""
 

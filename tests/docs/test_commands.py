@@ -33,14 +33,16 @@ CHAPTERS: dict[str, list[str | tuple[str, str]]] = {
         "python -m pyserini_rescale train mine DATA --split train --output triples.jsonl",
         (
             "python -m pyserini_rescale train --config paper --backbone MODEL --triples triples.jsonl --set rescale.factor=auto "
-            "batch.world_size=1 --output runs/mine",
-            "--cpu --set batch.per_device=4 max_steps=2 text.query_length=16 text.document_length=32 compute.precision=fp32 compute.deepspeed=null "
+            "rescale.scope=null rescale.shift=auto batch.world_size=1 --output runs/mine",
+            "--backbone mini-bert --cpu --set batch.per_device=4 max_steps=2 text.query_length=16 text.document_length=32 compute.precision=fp32 compute.deepspeed=null "
             "monitors.collapse.action=warn",
         ),
+        "python -m pyserini_rescale collection DATA --split test --output mine",
         "python -m pyserini_rescale encode --corpus DATA --model runs/mine/model --output encoded",
         "python -m pyserini_rescale index encoded --index index",
-        "python -m pyserini.search.lucene --impact --index index --topics TOPICS --encoder splade-rescaled:runs/mine/model "
-        "--output run.txt",
+        "python -m pyserini.search.lucene --impact --index index --topics mine/topics.json "
+        "--encoder splade-rescaled:runs/mine/model --output run.txt",
+        "python -m pyserini.eval.trec_eval -c -m ndcg_cut.10 mine/qrels.txt run.txt",
     ],
     "README, with Pyserini": [
         "python -m pyserini_rescale collection SCIFACT --split test --output scifact",
@@ -68,6 +70,7 @@ CHAPTERS: dict[str, list[str | tuple[str, str]]] = {
         "python -m pyserini_rescale head show MODEL",
         "python -m pyserini_rescale head rescale MODEL --factor 16 --scope shared --output RESCALED",
         "python -m pyserini_rescale head undo RESCALED --output ORIGINAL",
+        "python -m pyserini_rescale head rescale MODEL --factor 4 --bias-offset auto --output SHIFTED",
     ],
     "docs/head.md": ["python -m pyserini_rescale head rescale MODEL --bias-offset auto --texts FILE --output DIR"],
     "train": [
@@ -200,7 +203,6 @@ def place(folder: Path) -> None:
     for name in set(re.findall(r"^ +folder: (\S+)$", specs, re.MULTILINE)):
         (folder / "collections" / name).symlink_to(scifact)
     (folder / "FILE").write_text("\n".join(sentences) + "\n")
-    (folder / "topics.tsv").write_text("q1\twind tunnel\n")
 
 
 @pytest.mark.slow
@@ -215,7 +217,7 @@ def test_runs_as_typed(chapter, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     for step in CHAPTERS[chapter]:
         text, more = (step, "") if isinstance(step, str) else step
-        _, argv = argv_of(text.replace("TOPICS ", "topics.tsv ") + " " + more)
+        _, argv = argv_of(text + " " + more)
         if argv[:3] == OURS.split() and argv[3] not in OWN_PROCESS:
             status, said = main(argv[3:]), capsys.readouterr()
             out, err = said.out, said.err
