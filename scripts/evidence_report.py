@@ -13,8 +13,9 @@ from pyserini_rescale.train.plot import COLOURS
 K_SWEEP = ("k1", "k2", "k4", "k8", "k16", "k32", "k64")
 OFFSETS = ("auto-offset", "per-term-offset", "auto-k-offset")
 AUTOMATIC = ("auto-k", "auto-offset", "auto-k-offset")
+K_OFFSET = ("k2-offset", "k4-offset", "k8-offset", "k16-offset")
 BOTH = (
-    "k2-offset", "k4-offset", "k8-offset", "k16-offset", "auto-k-offset", "auto-k-offset-shared",
+    *K_OFFSET, "auto-k-offset", "auto-k-offset-shared",
     "k4-offset-head-rate", "k16-offset-head-rate", "auto-k-offset-long",
 )  # fmt: skip
 KINDS = {"k": ("scale (k)", COLOURS[2], "o"), "offset": ("offset", COLOURS[1], "^"), "both": ("both", COLOURS[3], "s")}
@@ -127,16 +128,31 @@ def _grid(title: str, y: str, x: str) -> tuple[Any, dict[tuple[str, str], Any]]:
 
 def draw_flops(groups: Any) -> Any:
     """Effectiveness against FLOPs, one mark a setting (the form of arXiv 2606.18811, Figure 2)."""
-    figure, axes = _grid("Effectiveness against FLOPs after training", "RR@10", "FLOPs")
+    figure, axes = _grid("Effectiveness against FLOPs after training; numbers are k", "RR@10", "FLOPs")
     for place, panel in axes.items():
-        for name, runs in groups[place].items():
-            if name.endswith(("-paper-rate", "-long")):
+        for name in (*K_SWEEP, *AUTOMATIC, "per-term-offset", *K_OFFSET):
+            if name not in groups[place]:
                 continue
+            runs = groups[place][name]
             label, colour, mark = KINDS[kind_of(name)]
             point = mean(runs, "flops"), mean(runs, "RR@10")
-            panel.plot(*point, mark, color=colour, markersize=6, label=label)
-            panel.annotate(name, point, fontsize=6, xytext=(3, 3), textcoords="offset points")
+            automatic = name in AUTOMATIC
+            panel.plot(*point, mark, color=colour, markersize=9 if automatic else 6, label=label)
+            text = "auto" if automatic else "per term" if name == "per-term-offset" else name.split("-")[0][1:]
+            # By kind to the left or the right, above or below: neighbours leave each other room.
+            left = kind_of(name) == "both" or name == "per-term-offset"
+            where = (-5 if left else 5, -11 if automatic and left else 4)
+            panel.annotate(
+                text,
+                point,
+                fontsize=7,
+                color=colour,
+                xytext=where,
+                textcoords="offset points",
+                ha="right" if left else "left",
+            )
         panel.set_xscale("log")
+        panel.margins(x=0.12, y=0.1)
         handles = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
         if handles:
             panel.legend(handles.values(), handles.keys(), fontsize=7)
