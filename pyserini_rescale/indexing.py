@@ -127,7 +127,7 @@ def _open(folder: Path) -> Any:
     from jnius import JavaException
 
     try:
-        return LuceneIndexReader(str(folder))
+        return LuceneIndexReader(str(folder.absolute()))  # Java stays in the folder where it was started
     except JavaException as error:
         here = installed(("pyserini",))["pyserini"]
         said = (index_marker(folder) or {}).get("made_with")

@@ -25,7 +25,7 @@ from tests.malformed import Broken, Reader, breakages, places
 from tests.readers import READERS
 
 PACKAGE = Path(pyserini_rescale.__file__).parent
-MANY = 150  # of each kind; with 10,000 it is every one, in ten minutes
+MANY = 60  # of each kind; with 10,000 it is every one, in ten minutes
 BY_NAME = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 
 

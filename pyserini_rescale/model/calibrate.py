@@ -298,7 +298,9 @@ def _chance(pooled: Pooled) -> float:
 
 def _check_pairs(pooled: Pooled) -> None:
     if len(pooled.queries) < 2:
-        raise DataError("the texts hold fewer than two pairs, so there is no loss (single texts need two words)")
+        raise DataError(
+            "the texts hold fewer than two pairs that differ, so there is no loss (single texts need two words): give more texts"
+        )
 
 
 def _check_untouched(model: PreTrainedModel) -> None:

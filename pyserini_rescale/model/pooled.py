@@ -136,7 +136,7 @@ def products(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> torc
         hidden = projection_input(model, head, ids, mask)
         result[rows] = max_logits(hidden, mask, head.weight, None).cpu()
     if not torch.isfinite(result).all():
-        raise ModelError("the model's logits are not finite: the checkpoint is damaged")
+        raise ModelError("the model's logits are not finite: the checkpoint is damaged, or k far too large")
     return result
 
 

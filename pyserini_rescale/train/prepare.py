@@ -101,7 +101,9 @@ def _check_lengths(config: TrainConfig, model: PreTrainedModel) -> None:
     for key in ("query_length", "document_length"):
         length = getattr(config.text, key)
         if limit is not None and length > limit:
-            raise ConfigError(f"text.{key} {length} is beyond the {limit} positions of {config.backbone.name}")
+            raise ConfigError(
+                f"text.{key} {length} is beyond the {limit} positions of {config.backbone.name}: set it to {limit} at most"
+            )
 
 
 def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

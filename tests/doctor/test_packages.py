@@ -26,7 +26,7 @@ def test_tested_versions_are_those_of_the_tests():
         name: pinned[name] for name in packages.TESTED
     }
     script = (ROOT / ".ci" / "run").read_text()
-    assert sorted(re.findall(r"--python (\S+)", script)) == list(packages.TESTED_PYTHON)
+    assert sorted(re.findall(r"test\.sh --python (\S+)", script)) == list(packages.TESTED_PYTHON)
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,12 @@ def test_explain_out_of_an_index(chain, model):
     assert done.status == 2 and "has no document 'none'" in done.err
 
 
+def test_a_folder_that_changed_after_java_was_started(chain, monkeypatch):
+    found = ask_index(chain / "index")
+    monkeypatch.chdir(chain)
+    assert ask_index(Path("index")) == found
+
+
 def test_an_index_of_a_newer_lucene_names_both_versions(tmp_path):
     header = (
         (0x3FD76C17).to_bytes(4, "big") + b"\x08segments" + (99).to_bytes(4, "big")
