@@ -500,9 +500,14 @@ class _EncodeQueryCommand:
 
 
 def _check_topics(args: Any) -> None:
-    """Refuse topics that ``encode topics`` wrote, in an index of another scale; warn where the index does not say its own."""
+    """Refuse topics that ``encode topics`` wrote, in an index of another scale, and an encoder of ours that would not be asked;
+    warn where the index does not say its scale. Fact: without ``--impact``, ``--encoder`` is read by nothing."""
     from pyserini_rescale.encode import marker
 
+    if args.encoder and not args.impact and _is_ours_or_broken(args.encoder):
+        raise ConfigError(
+            f"--encoder {args.encoder} goes with --impact: without it, words would be searched and the encoder not asked"
+        )
     if not args.impact or args.encoder or not os.path.isdir(args.index):
         return
     found = marker.topics_marker(Path(args.topics))

@@ -294,6 +294,7 @@ def bad_inputs(tmp_path_factory, corpus, model, topics, lucene_index) -> dict[st
         ("search with a missing model", "pyserini.search.lucene", [*search[:-1], "splade-rescaled:/no/such", "--output", "OUT"]),
         ("search of a missing index", "pyserini.search.lucene", ["--impact", "--index", scratch / "none", *search[3:], "--output", "OUT"]),
         ("search with missing topics", "pyserini.search.lucene", [*search[:4], scratch / "none.tsv", *search[5:], "--output", "OUT"]),
+        ("search for words with an encoder", "pyserini.search.lucene", [*search[1:], "--output", "OUT"]),
         ("topics quantised twice", "pyserini.encode.query", ["--topics", topics, "--encoder", search[-1], "--weight-range", "4", "--quant-range", "256", "--output", "OUT"]),
         ("topics with a missing model", "pyserini.encode.query", ["--topics", topics, "--encoder", "splade-rescaled:/no/such", "--output", "OUT"]),
     ):  # fmt: skip
@@ -330,6 +331,7 @@ def bad_inputs(tmp_path_factory, corpus, model, topics, lucene_index) -> dict[st
         ("search with a missing model", "/no/such"),
         ("search of a missing index", "none"),
         ("search with missing topics", "none.tsv"),
+        ("search for words with an encoder", "--impact"),
         ("topics quantised twice", "--weight-range"),
         ("topics with a missing model", "/no/such"),
     ],
