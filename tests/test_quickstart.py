@@ -28,6 +28,13 @@ def test_a_training_that_cannot_be_is_refused_before_any_work(tmp_path, capsys):
     assert "max_stepz" in capsys.readouterr().err and not work.exists()
 
 
+def test_a_second_one_in_the_same_folder_is_refused(tmp_path):
+    work = tmp_path / "work"
+    with pipeline.locked(work), pytest.raises(ConfigError, match="another process is running the quickstart"):
+        (work / pipeline.MARKER).write_text("{}")
+        pipeline.run(pipeline.Options(work=work), print)
+
+
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys, monkeypatch):

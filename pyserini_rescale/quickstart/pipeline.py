@@ -23,7 +23,7 @@ from pyserini_rescale.regression.layout import read_object
 from pyserini_rescale.regression.planning import encode_stage, index_stage, search_stage, statistics_stage
 from pyserini_rescale.regression.stages import Stage, Workplace
 from pyserini_rescale.train.config import config_files, resolve
-from pyserini_rescale.train.folder import LOG, MODEL, RECORD
+from pyserini_rescale.train.folder import LOG, MODEL, RECORD, locked
 
 MARKER = "quickstart.json"
 RECIPE = "mini"
@@ -81,10 +81,15 @@ class Outcome:
 
 def run(options: Options, say: Callable[[str], None]) -> Outcome:
     """Do everything; ``say`` gets a line before each part. Raises the stages' errors, ConfigError for the folder."""
-    started = time.monotonic()
     for name in SETTINGS:  # what cannot be trained is refused before minutes of other work
         resolve(_config(name, options), options.changes)
     work = _prepare(options.work)
+    with locked(work, "--work", "running the quickstart"):
+        return _run(work, options, say)
+
+
+def _run(work: Path, options: Options, say: Callable[[str], None]) -> Outcome:
+    started = time.monotonic()
     # Chains run side by side: two threads that share a core are many times slower than one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     place = Workplace(work, {_WORK: work})
