@@ -391,10 +391,19 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
             f"{missing}: no such path, and no name that Pyserini knows or can look up ({one_line(failure)})",
             2,
         )
+    elif isinstance(failure, OSError) and failure.filename is None and (output := _output(namespace.get("args"))):
+        message, status = f"{output} cannot be written: {failure.strerror or one_line(failure)}", 2
     else:
         message, status = f"{type(failure).__name__}: {one_line(failure)} ({DEBUG_SWITCH}=1 shows where)", 1
     print(f"error: {message}", file=sys.stderr)
     sys.exit(status)
+
+
+def _output(args: object) -> str | None:
+    """Return where a command writes to; an error of a full disk does not say it."""
+    output = getattr(args, "output", None)
+    found = getattr(output, "embeddings", output)
+    return found if isinstance(found, str) else None
 
 
 def _missing_input(args: object) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -388,3 +389,22 @@ def test_other_encoder_classes_are_as_without_us(corpus, model, tmp_path):
     assert done.status == 0, done.err
     with_us, without = ((tmp_path / name / "embeddings.jsonl").read_bytes() for name in ("with", "without"))
     assert with_us == without and with_us.count(b"\n") == 40
+
+
+def test_a_full_disk_is_one_line_with_the_output(corpus, model, tmp_path):
+    output = tmp_path / "embeddings"
+    command = [
+        sys.executable, "-m", "pyserini.encode", "input", "--corpus", str(corpus), "--fields", "title", "text",
+        "output", "--embeddings", str(output),
+        "encoder", "--encoder", str(model), "--encoder-class", "splade-rescaled", "--fields", "title", "text", "--device", "cpu",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command,
+        env=OFFLINE,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )
+    assert done.returncode == 2 and f"error: {output} cannot be written: File too large" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not output.exists()
