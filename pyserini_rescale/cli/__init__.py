@@ -5,6 +5,7 @@ A sub-command module has ``HELP`` (one line), ``EXAMPLES`` (shown by --help), ``
 """
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -59,7 +60,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     chosen = overview.parse_args(argv[:1])
     try:
-        return _run(chosen.command, argv[1:])
+        os.getcwd()  # in a folder that is gone, whatever is imported fails somewhere
+        status = _run(chosen.command, argv[1:])
+        sys.stdout.flush()
+        return status
     except RescaleError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return error.exit_code
@@ -72,9 +76,26 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno == errno.ENOENT and not _has_working_folder():
+            print("error: the working folder does not exist any more: change into another one", file=sys.stderr)
+            return 2
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written cannot be either
+        print(f"error: standard output cannot be written: {one_line(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:

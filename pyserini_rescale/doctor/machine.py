@@ -198,7 +198,13 @@ def folders() -> Iterator[Line]:
         ("this folder", "", os.getcwd),
     ):
         try:
-            yield folder_line(name, variable, Path(where()))
+            path = Path(where())
+            asked = os.environ.get("TMPDIR") if variable == "TMPDIR" else None
+            if asked and os.path.realpath(asked) != os.path.realpath(path):
+                found = f"TMPDIR, {asked}, cannot be written: {path} is taken in its place"
+                yield Line(name, WARNING, found, _elsewhere(variable))
+                continue
+            yield folder_line(name, variable, path)
         except Exception as error:
             yield Line(name, PROBLEM, f"{type(error).__name__}: {one_line(error)}", _elsewhere(variable))
 

@@ -540,7 +540,9 @@ def _reference(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     finally:
         model.train(was_training)
     if not np.isfinite(logits).all():
-        raise ModelError("the model's logits are not finite: it is not saved")
+        raise ModelError(
+            "the model's logits are not finite: it is not saved; a smaller k or learning rate may keep them so"
+        )
     request: dict[str, Any] = {key: value.tolist() for key, value in batch.items()}
     request["text"] = None if tokenizer is None else _PROBE_TEXT
     request["trust_remote_code"] = type(model).__module__.startswith("transformers_modules")

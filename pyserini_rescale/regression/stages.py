@@ -345,7 +345,10 @@ def _execute(argv: list[str], log: Path, name: str, reason: str, show: Shown) ->
         print(f"{name:<12} started ({reason})", file=show, flush=True)
     try:
         with open(log, "wb") as stream:
-            process = subprocess.Popen(argv, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            # close_fds: the lock of the work folder goes with the stage, so that nobody starts beside what still writes.
+            process = subprocess.Popen(
+                argv, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, close_fds=False
+            )
             try:
                 while True:
                     try:

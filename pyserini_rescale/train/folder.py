@@ -6,6 +6,7 @@ checkpoint-N/, model/ (the export) and run.json (what happened).
 
 import contextlib
 import fcntl
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,7 @@ def locked(folder: Path, option: str = "output", doing: str = "training") -> Ite
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.set_inheritable(stream.fileno(), True)  # a stage that outlives a killed parent holds it on
         except BlockingIOError:
             raise ConfigError(f"another process is {doing} in {folder}: wait for it, or name another folder") from None
         except OSError:

@@ -1,16 +1,21 @@
 """Stages with small Python commands in place of the real ones: fingerprints, logs, failures."""
 
+import contextlib
 import dataclasses
 import io
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from pyserini_rescale.errors import StageError
+from pyserini_rescale.errors import ConfigError, StageError
 from pyserini_rescale.regression import stages
 from pyserini_rescale.regression.stages import Stage, Workplace, broken, executed, normalised, run_stage, why_stale
+from pyserini_rescale.train.folder import locked
 
 COPY = "import sys, pathlib; pathlib.Path(sys.argv[2]).write_bytes(pathlib.Path(sys.argv[1]).read_bytes())"
 
@@ -254,3 +259,32 @@ def test_hook_detection_obeys_the_switch(monkeypatch):
 def test_environment_has_versions_and_machine():
     found = stages.environment()
     assert {"versions", "commit", "machine"} <= set(found) and found["machine"]["cpus"] >= 1
+
+
+def test_a_stage_that_outlives_its_killed_parent_holds_the_work_folder(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from pyserini_rescale.regression import stages;"
+        "from pyserini_rescale.train.folder import locked; folder = Path(sys.argv[1])\n"
+        "with locked(folder): stages._execute([sys.executable, '-c', \"import os, time; print(os.getpid(), flush=True); time.sleep(60)\"],"
+        " folder / 'log', 'x', 'y', sys.stderr)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    try:
+        while not (tmp_path / "log").exists() or not (tmp_path / "log").read_text().endswith("\n"):
+            assert parent.poll() is None
+            time.sleep(0.05)
+        child = int((tmp_path / "log").read_text())
+    finally:
+        parent.kill()
+        parent.wait()
+    try:
+        with pytest.raises(ConfigError, match="another process is"), locked(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConfigError), locked(tmp_path):
+            return
+        time.sleep(0.05)
+    pytest.fail("the lock outlived the stage")
