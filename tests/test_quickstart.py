@@ -1,6 +1,11 @@
 """The quickstart: once from end to end with a few steps, and what it refuses."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -55,3 +60,31 @@ def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys, monkeypatch):
     assert main(options) == 0
     again = capsys.readouterr().err
     assert again.count("up to date") == 8 and "started" not in again
+
+
+def test_an_end_from_outside_ends_what_the_chains_run(tmp_path):
+    """The stages sleep; SIGTERM comes while two of them run side by side."""
+    (tmp_path / "program.py").write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from pyserini_rescale.__main__ import _ended\n"
+        "from pyserini_rescale.quickstart import pipeline\n"
+        "import signal; signal.signal(signal.SIGTERM, _ended)\n"
+        "work = Path(sys.argv[1])\n"
+        "sleep = 'import os, sys, time; print(os.getpid(), flush=True); time.sleep(300)'\n"
+        "pipeline._first_stages = lambda work: []\n"
+        "pipeline._chain = lambda work, name, options: [\n"
+        "    pipeline.Stage(f'{name}.{n}', ('python', '-c', sleep), (), work / f'{name}{n}') for n in (1, 2)]\n"
+        "pipeline.run(pipeline.Options(work, workers=2), print)\n"
+    )
+    work = tmp_path / "work"
+    process = subprocess.Popen([sys.executable, str(tmp_path / "program.py"), str(work)], stderr=subprocess.DEVNULL)
+    while len(logs := [path for path in work.glob("logs/*.log") if path.read_text().endswith("\n")]) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert len(list(work.glob("logs/*.log"))) == 2  # nothing was begun after that
+    for path in logs:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.read_text()), 0)

@@ -41,7 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="settings at a time (default: one a core, four at most)"
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change the training, as in max_steps=20"
+        "--set",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the training, as in max_steps=20",
     )
     parser.add_argument("--force", action="store_true", help="do again what is up to date")
 

@@ -9,6 +9,7 @@ run repeats only what has changed. The chains of the settings run side by side, 
 import dataclasses
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -96,8 +97,12 @@ def _run(work: Path, options: Options, say: Callable[[str], None]) -> Outcome:
     hook = stages.hook_is_active()
     lines = _Lines(sys.stderr)
 
+    ending = threading.Event()
+
     def execute(chain: Sequence[Stage]) -> None:
         for stage in chain:
+            if ending.is_set():
+                return
             stages.run_stage(stage, place, force=options.force, hook=hook, show=lines)
 
     first, chains = _first_stages(work), {name: _chain(work, name, options) for name in SETTINGS}
@@ -105,8 +110,13 @@ def _run(work: Path, options: Options, say: Callable[[str], None]) -> Outcome:
     execute(first)
     say(f"training {options.backbone} {len(chains)} times, encoding, indexing and searching with each")
     with ThreadPoolExecutor(options.workers) as pool:
-        for done in [pool.submit(execute, chain) for chain in chains.values()]:
-            done.result()
+        try:
+            for done in [pool.submit(execute, chain) for chain in chains.values()]:
+                done.result()
+        except (KeyboardInterrupt, SystemExit):
+            ending.set()
+            stages.end_running()
+            raise
 
     qrels = measures.read_qrels(work / "collection" / "qrels.txt")
     outcome = Outcome(

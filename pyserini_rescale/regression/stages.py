@@ -337,6 +337,15 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def end_running() -> None:
+    """End the stages that other threads run: an interrupt reaches the main thread only. Each ends there as failed."""
+    for process in list(_running):
+        process.terminate()
+
+
 def _execute(argv: list[str], log: Path, name: str, reason: str, show: Shown) -> int:
     """Run a command with its output in ``log``, showing name, elapsed time and the command's own progress."""
     terminal = show.isatty()
@@ -349,6 +358,7 @@ def _execute(argv: list[str], log: Path, name: str, reason: str, show: Shown) ->
             process = subprocess.Popen(
                 argv, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, close_fds=False
             )
+            _running.add(process)
             try:
                 while True:
                     try:
@@ -363,6 +373,8 @@ def _execute(argv: list[str], log: Path, name: str, reason: str, show: Shown) ->
                 process.terminate()
                 process.wait()
                 raise
+            finally:
+                _running.discard(process)
     except OSError as error:
         raise StageError(f"stage {name} cannot be started: {one_line(error)}") from None
     word = "done" if status == 0 else "failed"
