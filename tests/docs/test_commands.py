@@ -57,10 +57,10 @@ CHAPTERS: dict[str, list[str | tuple[str, str]]] = {
     "whole corpora, and docs/encode.md": [
         "python -m pyserini_rescale encode --corpus SCIFACT --model MODEL --output scifact-encoded",
         "python -m pyserini_rescale encode check scifact-encoded",
-        "python -m pyserini_rescale index scifact-encoded --index scifact-index",
+        "python -m pyserini_rescale index scifact-encoded --index scifact-encoded-index",
         "python -m pyserini_rescale encode topics SCIFACT --like scifact-encoded --output scifact-topics.json",
-        'python -m pyserini_rescale explain --encoder MODEL --query "microbial resistance" --index scifact-index --docid 4983',
-        "python -m pyserini.search.lucene --impact --index scifact-index --topics scifact-topics.json --output scifact-run.txt",
+        'python -m pyserini_rescale explain --encoder MODEL --query "microbial resistance" --index scifact-encoded-index --docid 4983',
+        "python -m pyserini.search.lucene --impact --index scifact-encoded-index --topics scifact-topics.json --output scifact-run.txt",
         "python -m pyserini_rescale export scifact-encoded --format ciff --topics scifact-topics.json --output scifact-ciff",
         "python -m pyserini_rescale export scifact-encoded --format jsonl-float --topics scifact-topics.json --output "
         "scifact-float",
