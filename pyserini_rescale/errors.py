@@ -4,6 +4,7 @@ Command-line entry points print ``error: MESSAGE`` and leave with the exception'
 error into text, and no traceback reaches a user.
 """
 
+import errno
 import functools
 import sys
 from collections.abc import Callable
@@ -35,7 +36,12 @@ class StageError(RescaleError):
 
 def one_line(error: BaseException | str) -> str:
     """Return a message, or that of an error, as a single line (other libraries' messages often span several)."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split()) or (type(error).__name__ if isinstance(error, BaseException) else "")
+
+
+def no_room(error: OSError) -> bool:
+    """Whether something could not be written for want of room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def reported(main: Callable[..., int]) -> Callable[..., int]:

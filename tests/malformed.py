@@ -44,7 +44,7 @@ class Reader:
 
     form: of that file: jsonl, rows (columns), json, yaml, binary or gz (of lines). lines: whether an error has to name the line.
     quiet: damage is no error to it, by intention. header: lines that are no rows. halves: a last line that
-    was written half counts for nothing. beside: what else an error may name. most: cases of each kind in the quick test.
+    was written half counts for nothing. beside: a file that an error may name as well. says: what the file itself may say is wrong, which is no fault. most: cases of each kind in the quick test.
     """
 
     name: str
@@ -56,7 +56,8 @@ class Reader:
     quiet: bool = False
     header: int = 0
     halves: bool = False
-    beside: str | tuple[str, ...] = ()
+    beside: str = "\0"
+    says: str = "\0"
     most: int = 10
 
     @property
@@ -83,8 +84,8 @@ class Broken:
     line: int | None = None
 
 
-def breakages(reader: Reader, most: int) -> Iterator[Broken]:
-    """Yield the broken contents for a reader's file, at most so many of each kind; always the same."""
+def breakages(reader: Reader, every: bool = False) -> Iterator[Broken]:
+    """Yield the broken contents for a reader's file, ``reader.most`` of each kind or every one; always the same."""
     content = reader.content
     if reader.form == "gz":
         plain = gzip.decompress(content)
@@ -107,7 +108,7 @@ def breakages(reader: Reader, most: int) -> Iterator[Broken]:
         families.append(list(_yaml(content)))
     for family in families:
         chance = random.Random(reader.name)
-        yield from family if len(family) <= most else chance.sample(family, most)
+        yield from family if every or len(family) <= reader.most else chance.sample(family, reader.most)
 
 
 def _cut(content: bytes, kind: str = "cut") -> list[Broken]:

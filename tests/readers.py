@@ -433,7 +433,7 @@ READERS = [
     Reader("run of the query statistics", QUERY_STATS, statistics, "rows", "run.txt", lines=False),
     Reader("statistics of no index", {"s.json": json.dumps(STATISTICS)}, lambda root: empty_run.has_no_terms(root / "s.json"), "json"),
     *(Reader(f"verify: {Path(name).name}", FOLDERS.get(name, WORK),
-             regress_records if quiet else regress("verify"), form, name, beside=("the collection", "problem: x"), lines=False, quiet=quiet, most=6)
+             regress_records if quiet else regress("verify"), form, name, beside="the collection", says="problem: x", lines=False, quiet=quiet, most=6)
       for name, form, quiet in (
           ("work/collection/counts.json", "json", False), ("work/statistics.json", "json", False),
           ("work/queries.json", "json", False), ("work/head.json", "json", False),
@@ -441,7 +441,7 @@ READERS = [
           ("work/collection/qrels.txt", "rows", False), ("work/collection/corpus/corpus.jsonl", "jsonl", False),
           ("work/records/search.json", "json", True),
       )),
-    Reader("report", {**WORK, "work/result.json": json.dumps(RESULT)}, regress("report"), "json", "work/result.json", beside="toys"),
+    Reader("report", {**WORK, "work/result.json": json.dumps(RESULT)}, regress("report"), "json", "work/result.json", says="problem: toys.tiny: x"),
     Reader("collections", SPECS, lambda root: catalogue.load(root), "yaml", "collections/toys.yaml", most=3),
     Reader("models", SPECS, lambda root: catalogue.load(root), "yaml", "models/tiny.yaml", most=3),
     Reader("a family of models", SPECS, lambda root: catalogue.load(root), "yaml", "models/family.yaml", most=3),

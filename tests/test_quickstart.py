@@ -62,8 +62,16 @@ def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys, monkeypatch):
     assert again.count("up to date") == 8 and "started" not in again
 
 
-def test_an_end_from_outside_ends_what_the_chains_run(tmp_path):
-    """The stages sleep; SIGTERM comes while two of them run side by side."""
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("send", "number", "status"),
+    [
+        pytest.param(os.kill, signal.SIGTERM, 128 + signal.SIGTERM, id="ended"),
+        pytest.param(os.killpg, signal.SIGINT, -signal.SIGINT, id="Ctrl-C, which reaches the stages too"),
+    ],
+)
+def test_an_end_from_outside_ends_what_the_chains_run(tmp_path, workers, send, number, status):
+    """The stages sleep; the end comes while as many of them as there are workers run side by side."""
     (tmp_path / "program.py").write_text(
         "import sys\n"
         "from pathlib import Path\n"
@@ -75,16 +83,17 @@ def test_an_end_from_outside_ends_what_the_chains_run(tmp_path):
         "pipeline._first_stages = lambda work: []\n"
         "pipeline._chain = lambda work, name, options: [\n"
         "    pipeline.Stage(f'{name}.{n}', ('python', '-c', sleep), (), work / f'{name}{n}') for n in (1, 2)]\n"
-        "pipeline.run(pipeline.Options(work, workers=2), print)\n"
+        "pipeline.run(pipeline.Options(work, workers=int(sys.argv[2])), print)\n"
     )
     work = tmp_path / "work"
-    process = subprocess.Popen([sys.executable, str(tmp_path / "program.py"), str(work)], stderr=subprocess.DEVNULL)
-    while len(logs := [path for path in work.glob("logs/*.log") if path.read_text().endswith("\n")]) < 2:
+    command = [sys.executable, str(tmp_path / "program.py"), str(work), str(workers)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    while len(logs := [path for path in work.glob("logs/*.log") if path.read_text().endswith("\n")]) < workers:
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 128 + signal.SIGTERM
-    assert len(list(work.glob("logs/*.log"))) == 2  # nothing was begun after that
+    send(process.pid, number)
+    assert process.wait(30) == status
+    assert len(list(work.glob("logs/*.log"))) == workers  # nothing was begun after that
     for path in logs:
         with pytest.raises(ProcessLookupError):
-            os.kill(int(path.read_text()), 0)
+            os.kill(int(path.read_text().splitlines()[0]), 0)

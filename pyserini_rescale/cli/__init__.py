@@ -5,13 +5,12 @@ A sub-command module has ``HELP`` (one line), ``EXAMPLES`` (shown by --help), ``
 """
 
 import argparse
-import errno
 import importlib
 import os
 import sys
 
 from pyserini_rescale import __version__
-from pyserini_rescale.errors import RescaleError, one_line
+from pyserini_rescale.errors import RescaleError, no_room, one_line
 
 COMMANDS = {
     "quickstart": "what a rescale does: a small backbone trained four times, encoded, indexed, searched",
@@ -60,7 +59,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     chosen = overview.parse_args(argv[:1])
     try:
-        os.getcwd()  # in a folder that is gone, whatever is imported fails somewhere
+        os.getcwd()
+    except FileNotFoundError:  # whatever is imported would fail somewhere
+        print("error: the working folder does not exist any more: change into another one", file=sys.stderr)
+        return 2
+    try:
         status = _run(chosen.command, argv[1:])
         sys.stdout.flush()
         return status
@@ -77,10 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if error.errno == errno.ENOENT and not _has_working_folder():
-            print("error: the working folder does not exist any more: change into another one", file=sys.stderr)
-            return 2
-        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EDQUOT):
+        if error.filename is not None or not no_room(error):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written cannot be either
         print(f"error: standard output cannot be written: {one_line(error)}", file=sys.stderr)
@@ -88,14 +88,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-
-
-def _has_working_folder() -> bool:
-    try:
-        os.getcwd()
-    except OSError:
-        return False
-    return True
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:

@@ -194,19 +194,26 @@ def folders() -> Iterator[Line]:
         ("Pyserini cache", "PYSERINI_CACHE", pyserini_cache),
         ("ir_datasets home", "IR_DATASETS_HOME", lambda: ir_datasets_cache(os.environ)),
         ("models of regress", "XDG_CACHE_HOME", lambda: regression_cache(os.environ)),
-        ("temporary files", "TMPDIR", tempfile.gettempdir),
         ("this folder", "", os.getcwd),
     ):
         try:
-            path = Path(where())
-            asked = os.environ.get("TMPDIR") if variable == "TMPDIR" else None
-            if asked and os.path.realpath(asked) != os.path.realpath(path):
-                found = f"TMPDIR, {asked}, cannot be written: {path} is taken in its place"
-                yield Line(name, WARNING, found, _elsewhere(variable))
-                continue
-            yield folder_line(name, variable, path)
+            yield folder_line(name, variable, Path(where()))
         except Exception as error:
             yield Line(name, PROBLEM, f"{type(error).__name__}: {one_line(error)}", _elsewhere(variable))
+    yield temporary_files()
+
+
+def temporary_files() -> Line:
+    """Where temporary files go: Python takes another folder, without a word, where TMPDIR cannot be written."""
+    name, asked = "temporary files", os.environ.get("TMPDIR")
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:
+        return Line(name, PROBLEM, one_line(error), _elsewhere("TMPDIR"))
+    if asked and os.path.realpath(asked) != os.path.realpath(folder):
+        found = f"TMPDIR, {asked}, cannot be written: {folder} is taken in its place"
+        return Line(name, WARNING, found, _elsewhere("TMPDIR"))
+    return folder_line(name, "TMPDIR", folder)
 
 
 def _elsewhere(variable: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_rescale.encode.untyped import UntypedInt, UntypedStr
-from pyserini_rescale.errors import ConfigError, RescaleError, one_line
+from pyserini_rescale.errors import ConfigError, DataError, RescaleError, no_room, one_line
 from pyserini_rescale.plugin import hook, java
 
 ENCODER_CLASS = "splade-rescaled"
@@ -391,7 +391,7 @@ def run_main(name: str, namespace: dict[str, Any]) -> None:
             f"{missing}: no such path, and no name that Pyserini knows or can look up ({one_line(failure)})",
             2,
         )
-    elif isinstance(failure, OSError) and failure.filename is None and (output := _output(namespace.get("args"))):
+    elif isinstance(failure, OSError) and no_room(failure) and (output := _output(namespace.get("args"))):
         message, status = f"{output} cannot be written: {failure.strerror or one_line(failure)}", 2
     else:
         message, status = f"{type(failure).__name__}: {one_line(failure)} ({DEBUG_SWITCH}=1 shows where)", 1
@@ -508,7 +508,7 @@ class _EncodeQueryCommand:
         namespace["init_encoder"] = init_encoder
 
 
-def _check_topics(args: Any) -> None:
+def _check_search(args: Any) -> None:
     """Refuse topics that ``encode topics`` wrote, in an index of another scale, and an encoder of ours that would not be asked;
     warn where the index does not say its scale. Fact: without ``--impact``, ``--encoder`` is read by nothing."""
     from pyserini_rescale.encode import marker
@@ -522,6 +522,15 @@ def _check_topics(args: Any) -> None:
     found = marker.topics_marker(Path(args.topics))
     if found is not None and (warning := marker.check_scale(Path(args.index), marker.scale_of(found), args.topics)):
         warn(warning)
+
+
+def _check_topic_ids(where: str, topics: Mapping[Any, Any]) -> None:
+    """Fact: ids are written into the run as they are, where white space ends a column."""
+    for name in topics:
+        if len(str(name).split()) != 1:
+            raise DataError(
+                f"--topics {where}: the id {name!r} is empty or has white space in it, which no run can hold"
+            )
 
 
 class _SearchCommand:
@@ -539,8 +548,11 @@ class _SearchCommand:
 
         @functools.wraps(read)
         def get_query_iterator(*given: Any, **named: Any) -> Any:
-            _check_topics(namespace["args"])
-            return read(*given, **named)
+            _check_search(namespace["args"])
+            found = read(*given, **named)
+            if _SearchCommand.is_for_us(namespace):
+                _check_topic_ids(namespace["args"].topics, found.topics)
+            return found
 
         @functools.wraps(make)
         def get_output_writer(path: str, *given: Any, **named: Any) -> Any:

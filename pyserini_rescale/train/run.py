@@ -109,6 +109,10 @@ def _train(config: TrainConfig, folder: Path, resume: bool, say: Callable[[str],
         f"{plan.steps:,} steps of {plan.global_batch:,} triples, {plan.candidates:,} candidates a query; "
         f"k = {policy['k']:g}{shift}, mean row norm {facts['row_norm']['mean']:.4g}; log: {folder / LOG}"
     )
+    if config.max_steps is not None and plan.steps < config.max_steps:
+        say(
+            f"max_steps {config.max_steps:,} is not reached: epochs {config.epochs:g} are {plan.steps:,} steps; raise epochs"
+        )
     transformers.set_seed(config.seed + launch.rank())  # dropout of its own on each process
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint[1]))

@@ -203,6 +203,22 @@ def test_a_folder_without_the_right_to_write_is_a_warning_and_one_below_it_a_pro
     assert all("Permission denied" in line.found and "PYSERINI_CACHE" in line.cure for line in found)
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_tmpdir_that_python_does_not_take_is_a_warning(tmp_path, monkeypatch, there):
+    from pyserini_rescale.doctor import machine
+
+    asked = tmp_path / "asked"
+    if there:
+        asked.mkdir()
+    monkeypatch.setenv("TMPDIR", str(asked))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # what Python has found before
+    line = machine.temporary_files()
+    if there:
+        assert line.found.startswith(f"{asked}, ")
+    else:
+        assert line.status == WARNING and f"TMPDIR, {asked}, cannot be written" in line.found and "TMPDIR" in line.cure
+
+
 def test_little_room_is_a_warning(tmp_path, monkeypatch):
     from pyserini_rescale.doctor import machine
 

@@ -2,8 +2,11 @@
 
 import dataclasses
 import json
+import os
+import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,10 +26,21 @@ class Done:
         return [line for line in self.err.splitlines() if line.startswith("error:")]
 
 
-def run_module(module: str, *arguments: object, environ: dict[str, str] | None = None, cwd: Path | None = None) -> Done:
-    """``python -m MODULE ARGUMENTS``, as typed."""
+def run_module(
+    module: str,
+    *arguments: object,
+    environ: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    largest_file: int | None = None,
+) -> Done:
+    """``python -m MODULE ARGUMENTS``, as typed. largest_file: bytes, beyond which writing fails as on a full disk."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=cwd, check=False)
+    limit = None
+    if largest_file is not None:
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (largest_file, largest_file))
+        # Coverage would write its own file in the process, and leave half of it.
+        environ = {key: value for key, value in (environ or os.environ).items() if not key.startswith("COVERAGE_")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=cwd, check=False, preexec_fn=limit)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -84,7 +98,14 @@ def topics(tmp_path_factory) -> Path:
     return path
 
 
-def encode(corpus: Path, output: Path, model: object, *more: object, runner: tuple[str, ...] = ()) -> Done:
+def encode(
+    corpus: Path,
+    output: Path,
+    model: object,
+    *more: object,
+    runner: tuple[str, ...] = (),
+    largest_file: int | None = None,
+) -> Done:
     """``python -m pyserini.encode`` with our class; ``more`` are options of its encoder part."""
     module, *first = [*runner, "pyserini.encode"]
     return run_module(
@@ -108,6 +129,7 @@ def encode(corpus: Path, output: Path, model: object, *more: object, runner: tup
         "title",
         "text",
         *more,
+        largest_file=largest_file,
     )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -290,11 +289,14 @@ def bad_inputs(tmp_path_factory, corpus, model, topics, lucene_index) -> dict[st
             "encoder", "--encoder", encoder, "--encoder-class", "splade-rescaled", "--fields", "title", "text", *options,
         ]))  # fmt: skip
     names = list(encodes)
+    spaced = scratch / "spaced.json"
+    spaced.write_text(json.dumps({"q1": {"title": "wind"}, "q 1": {"title": "tunnel"}}))
     search = ["--impact", "--index", lucene_index, "--topics", topics, "--encoder", f"splade-rescaled:{model}"]
     for name, command, arguments in (
         ("search with a missing model", "pyserini.search.lucene", [*search[:-1], "splade-rescaled:/no/such", "--output", "OUT"]),
         ("search of a missing index", "pyserini.search.lucene", ["--impact", "--index", scratch / "none", *search[3:], "--output", "OUT"]),
         ("search with missing topics", "pyserini.search.lucene", [*search[:4], scratch / "none.tsv", *search[5:], "--output", "OUT"]),
+        ("topics whose id is no word", "pyserini.search.lucene", [*search[:4], spaced, *search[5:], "--output", "OUT"]),
         ("search for words with an encoder", "pyserini.search.lucene", [*search[1:], "--output", "OUT"]),
         ("topics quantised twice", "pyserini.encode.query", ["--topics", topics, "--encoder", search[-1], "--weight-range", "4", "--quant-range", "256", "--output", "OUT"]),
         ("topics with a missing model", "pyserini.encode.query", ["--topics", topics, "--encoder", "splade-rescaled:/no/such", "--output", "OUT"]),
@@ -333,6 +335,7 @@ def bad_inputs(tmp_path_factory, corpus, model, topics, lucene_index) -> dict[st
         ("search of a missing index", "none"),
         ("search with missing topics", "none.tsv"),
         ("search for words with an encoder", "--impact"),
+        ("topics whose id is no word", "'q 1'"),
         ("topics quantised twice", "--weight-range"),
         ("topics with a missing model", "/no/such"),
     ],
@@ -393,18 +396,6 @@ def test_other_encoder_classes_are_as_without_us(corpus, model, tmp_path):
 
 def test_a_full_disk_is_one_line_with_the_output(corpus, model, tmp_path):
     output = tmp_path / "embeddings"
-    command = [
-        sys.executable, "-m", "pyserini.encode", "input", "--corpus", str(corpus), "--fields", "title", "text",
-        "output", "--embeddings", str(output),
-        "encoder", "--encoder", str(model), "--encoder-class", "splade-rescaled", "--fields", "title", "text", "--device", "cpu",
-    ]  # fmt: skip
-    done = subprocess.run(
-        command,
-        env=OFFLINE,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
-    )
-    assert done.returncode == 2 and f"error: {output} cannot be written: File too large" in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr and not output.exists()
+    done = encode(corpus, output, model, "--device", "cpu", largest_file=100)
+    assert done.status == 2 and f"error: {output} cannot be written: File too large" in done.err, done
+    assert "Traceback" not in done.err and not output.exists()
