@@ -78,6 +78,7 @@ def test_an_end_from_outside_ends_what_the_chains_run(tmp_path, workers, send, n
         "from pyserini_rescale.__main__ import _ended\n"
         "from pyserini_rescale.quickstart import pipeline\n"
         "import signal; signal.signal(signal.SIGTERM, _ended)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # the tests may run where it is ignored
         "work = Path(sys.argv[1])\n"
         "sleep = 'import os, sys, time; print(os.getpid(), flush=True); time.sleep(300)'\n"
         "pipeline._first_stages = lambda work: []\n"

@@ -373,6 +373,8 @@ def _account(done: "Calibration", factor: float | str | None, offset: float | st
         how = "" if share is None else f" for {share:.3g} of the vocabulary active per document"
         first = "each term's own mean, then " if policy.term_offsets is not None else ""
         lines.append(f"subtracted from the decoder bias: {first}{policy.bias_offset:.6g} ({policy.offset_rule}{how})")
+    if done.before is not None and done.before.verdict == "healthy":
+        lines.append("note: this head was healthy as it was, and `head suggest` would leave it so")
     if done.before is not None and done.after is not None:
         for label, one in (("before", done.before), ("after", done.after)):
             share = one.documents.active / one.vocabulary

@@ -148,14 +148,20 @@ def imports() -> Iterator[Line]:
     for name, failure, seconds, said in _imported(names):
         label = f"{_ALWAYS.get(name, name)} import"
         if failure is not None:
-            cure = f"`pip install --force-reinstall {_distribution(name)}`, unless the line names something else"
-            yield Line(label, PROBLEM, failure, cure)
+            yield Line(label, PROBLEM, failure, _cure(name, failure))
             continue
         well += 1
         if name in _ALWAYS:
             yield Line(label, OK, ", ".join(filter(None, [said, f"{seconds:.1f} s"])))
     if well == len(names):
         yield Line("imports", OK, f"{well} packages, {time.monotonic() - start:.1f} s")
+
+
+def _cure(module: str, failure: str) -> str:
+    # What is raised where a package makes a folder while it is imported, and may not: Errno 30 is a read-only file system.
+    if failure.startswith(("PermissionError", "OSError: [Errno 30]")):
+        return "give it a folder that can be written: the lines about caches say which variable moves each"
+    return f"`pip install --force-reinstall {_distribution(module)}`, unless the line names something else"
 
 
 def _distribution(module: str) -> str:

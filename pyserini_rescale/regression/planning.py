@@ -112,6 +112,7 @@ def plan(regression: Regression, options: Options, environ: Mapping[str, str] | 
         trained = work if training.triples == OWN else root / regression.model.name
         origin, lessons, made = _training_stages(regression, training, Layout(work, trained), options, environ)
         model = str(Layout(work, trained).trained_model)
+    _check_apart(work, source, origin)
     indexed = None if regression.indexed is None else plan(regression.indexed, others, environ)
     layout = Layout(work, trained, None if indexed is None else indexed.place.work)
     shared = {TRAINED: trained, INDEXED: layout.indexed}
@@ -160,6 +161,14 @@ def _with_folder(path: Path) -> Path:
 
 
 # Places
+
+
+def _check_apart(work: Path, *inputs: str | None) -> None:
+    """Refuse a work folder inside of what is read: each stage would change it, and none would ever be up to date."""
+    places = (work.resolve(), *work.resolve().parents)
+    for given in filter(None, inputs):
+        if Path(given).is_dir() and Path(given).resolve() in places:
+            raise ConfigError(f"--work {work} lies in {given}, which is read: name a folder elsewhere")
 
 
 def _source(spec: CollectionSpec, options: Options, environ: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from pyserini_rescale.regression.verify import FAIL, MISSING, OK, Findings, comp
 
 FORMATS = ("text", "markdown", "csv", "json")
 COLUMNS = ("model", "collection", "measure", "published", "expected", "measured", "difference", "verdict")
+_ANEW = "`regress verify` makes it anew"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,10 @@ def read_result(plan: Plan) -> dict[str, Any]:
     """Return the result of a plan, {} where there is none; DataError where it cannot be read or is out of date."""
     if not plan.layout.result.exists():
         return {}
-    result = read_object(plan.layout.result)
+    try:
+        result = read_object(plan.layout.result)
+    except DataError as error:
+        raise DataError(f"{error}: {_ANEW}") from None
     try:
         recorded = {record["stage"]: record["fingerprint"] for record in result.get("stages") or ()}
     except (TypeError, KeyError):
@@ -66,9 +70,7 @@ def read_result(plan: Plan) -> dict[str, Any]:
     for step in plan.steps:
         now = read_record(step.place, step.stage.name).get("fingerprint")
         if now is not None and now != recorded.get(step.stage.name):
-            raise DataError(
-                f"{plan.layout.result} is older than stage {step.stage.name}: `regress verify` makes it anew"
-            )
+            raise DataError(f"{plan.layout.result} is older than stage {step.stage.name}: {_ANEW}")
     return result
 
 
@@ -108,7 +110,7 @@ def _found(plan: Plan, result: dict[str, Any]) -> tuple[Findings, list[str]]:
 
 
 def _changed(plan: Plan) -> DataError:
-    return DataError(f"{plan.layout.result} is not as it was written: `regress verify` makes it anew")
+    return DataError(f"{plan.layout.result} is not as it was written: {_ANEW}")
 
 
 def markdown(report: Report) -> str:

@@ -179,11 +179,12 @@ def check_weights(plan: Plan) -> None:
     spec = plan.regression.base or plan.regression.model
     if spec.weights is None or plan.origin is None or not Path(plan.origin).is_dir():
         return
-    found = weights_of(Path(plan.origin))
+    file = Path(plan.origin, WEIGHTS)
+    found = weights_of(file.parent)
     if found != spec.weights:
+        state = f"has SHA-256 {found}" if found else "cannot be read" if file.exists() else "is not there"
         raise ModelError(
-            f"{Path(plan.origin) / WEIGHTS} {f'has SHA-256 {found}' if found else 'cannot be read'}, the regression is about "
-            f"{spec.weights}: give the folder that holds that model by --models"
+            f"{file} {state}, the regression is about {spec.weights}: give the folder that holds that model by --models"
         )
 
 

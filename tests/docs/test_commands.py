@@ -43,6 +43,8 @@ CHAPTERS: dict[str, list[str | tuple[str, str]]] = {
         "python -m pyserini.search.lucene --impact --index index --topics mine/topics.json "
         "--encoder splade-rescaled:runs/mine/model --output run.txt",
         "python -m pyserini.eval.trec_eval -c -m ndcg_cut.10 mine/qrels.txt run.txt",
+        "python -m pyserini_rescale.regression.bm25 --collection mine --output bm25.txt",
+        "python -m pyserini.eval.trec_eval -c -m ndcg_cut.10 mine/qrels.txt bm25.txt",
     ],
     "README, with Pyserini": [
         "python -m pyserini_rescale collection SCIFACT --split test --output scifact",

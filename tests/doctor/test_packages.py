@@ -77,6 +77,17 @@ def test_broken_packages_are_named_and_the_others_imported(tmp_path):
     assert found["ir_measures"] == "its import ended the interpreter"
 
 
+def test_a_folder_that_a_package_may_not_make_is_no_reason_to_install_it_again():
+    for failure in (
+        "PermissionError: [Errno 13] Permission denied: '/root/.ir_datasets'",
+        "OSError: [Errno 30] Read-only",
+    ):
+        assert "variable" in packages._cure("ir_datasets", failure)
+    assert packages._cure("faiss", "OSError: libgomp.so: cannot open").startswith(
+        "`pip install --force-reinstall faiss-cpu`"
+    )
+
+
 def test_what_hangs_is_given_up_and_noise_is_no_answer():
     start = time.monotonic()
     outcome = ask("print('pyserini-rescale-doctor'); answer(1); import time; time.sleep(60)", 3)

@@ -184,17 +184,21 @@ def test_a_mean_without_a_part_is_missing_or_failed(toys, capsys, monkeypatch):
     assert "both.tiny: no mean, a stage failed in toys.tiny, more.tiny" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("changes", [{"found": {"measures": {"nDCG@10": "x"}}}, {"found": [1]}, {"problems": 5}, None])
+@pytest.mark.parametrize(
+    "changes", [{"found": {"measures": {"nDCG@10": "x"}}}, {"found": [1]}, {"problems": 5}, None, "cut"]
+)
 def test_a_result_that_somebody_changed_is_named_in_the_report(toys, capsys, changes):
     assert command(toys, "run") == 0 and command(toys, "report", "--work", str(toys / "work")) in (0, 4)
     (path,) = (toys / "work").rglob("result.json")
     root = ["--work", str(path.parent.parent if path.parent.name == "toys.tiny" else path.parent)]
     result = json.loads(path.read_text())  # all else stays, so that nothing else is to blame
-    path.write_text(json.dumps([] if changes is None else {**result, **changes}))
+    changed = json.dumps({**result, **changes} if isinstance(changes, dict) else [])
+    path.write_text(path.read_text()[:-5] if changes == "cut" else changed)
     capsys.readouterr()
     assert command(toys, "report", *root) == 1
     out = capsys.readouterr().out
     assert "problem: toys.tiny:" in out and "result.json" in out and "older" not in out
+    assert "`regress verify` makes it anew" in out
 
 
 def test_a_record_that_somebody_changed_is_none(toys, capsys):

@@ -452,6 +452,15 @@ def test_a_work_folder_that_is_a_file_is_said(toys, capsys):
     assert "is a file: name a folder" in capsys.readouterr().err
 
 
+def test_a_work_folder_inside_of_what_is_read_is_refused(toys, capsys):
+    before = sorted(toys.rglob("*"))
+    for inside in ("data/toys", "data/toys/work", "models/tiny/deep/work"):
+        assert command(toys, "run", "--work", inside) == 2
+        said = capsys.readouterr().err
+        assert f"--work {inside} lies in {toys / inside.split('/')[0]}" in said and "name a folder elsewhere" in said
+    assert sorted(toys.rglob("*")) == before
+
+
 # Models that are trained
 
 
