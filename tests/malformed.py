@@ -44,7 +44,8 @@ class Reader:
 
     form: of that file: jsonl, rows (columns), json, yaml, binary or gz (of lines). lines: whether an error has to name the line.
     quiet: damage is no error to it, by intention. header: lines that are no rows. halves: a last line that
-    was written half counts for nothing. beside: a file that an error may name as well. says: what the file itself may say is wrong, which is no fault. most: cases of each kind in the quick test.
+    was written half counts for nothing. beside: what an error may name in its place. says: the one error that the file itself
+    may ask for, which is no fault. most: cases of each kind in the quick test.
     """
 
     name: str
@@ -56,8 +57,8 @@ class Reader:
     quiet: bool = False
     header: int = 0
     halves: bool = False
-    beside: str = "\0"
-    says: str = "\0"
+    beside: str | None = None
+    says: str | None = None
     most: int = 10
 
     @property

@@ -48,7 +48,7 @@ def faults(reader: Reader, root: Path, broken: Broken, good: object) -> Iterator
     try:
         found = reader.read(root)
     except RescaleError as error:
-        names = [Path(name).name.split(".")[0] for name in (reader.path, reader.beside)]
+        names = [Path(name).name.split(".")[0] for name in (reader.path, reader.beside) if name]
         if str(error) == reader.says:
             return
         if "\n" in str(error) or not any(name in str(error) for name in names):
