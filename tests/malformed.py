@@ -85,8 +85,8 @@ class Broken:
     line: int | None = None
 
 
-def breakages(reader: Reader, every: bool = False) -> Iterator[Broken]:
-    """Yield the broken contents for a reader's file, ``reader.most`` of each kind or every one; always the same."""
+def breakages(reader: Reader, rest: bool = False) -> Iterator[Broken]:
+    """Yield broken contents for a reader's file: ``reader.most`` of each kind, always the same, or all the others."""
     content = reader.content
     if reader.form == "gz":
         plain = gzip.decompress(content)
@@ -108,8 +108,8 @@ def breakages(reader: Reader, every: bool = False) -> Iterator[Broken]:
     if reader.form == "yaml":
         families.append(list(_yaml(content)))
     for family in families:
-        chance = random.Random(reader.name)
-        yield from family if every or len(family) <= reader.most else chance.sample(family, reader.most)
+        some = random.Random(reader.name).sample(range(len(family)), min(reader.most, len(family)))
+        yield from (one for at, one in enumerate(family) if (at in some) != rest)
 
 
 def _cut(content: bytes, kind: str = "cut") -> list[Broken]:
