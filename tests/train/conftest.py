@@ -1,11 +1,16 @@
 """A random small BERT with a tokenizer, triples of its words, and a configuration that trains it on a CPU."""
 
+import functools
 import json
+import multiprocessing
 import os
 import random
 import subprocess
 import sys
+import tempfile
+from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -14,6 +19,7 @@ from pyserini_rescale.yaml_files import to_yaml
 from tests.model.builders import SIZE, WORDS, build, make_word_tokenizer
 
 ROOT = Path(__file__).parents[2]
+ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 FILLERS = [f"filler{number}" for number in range(SIZE - 5 - len(WORDS))]
 
 
@@ -84,15 +90,49 @@ def config(tmp_path, backbone, triples):
 
 def launch(arguments: list, processes: int = 1, orders: dict | None = None, check: bool = True, timeout: int = 300):
     """Run ``train`` by driver.py, which obeys ``orders``, in one process or under torchrun; return the finished process."""
-    if processes == 1:
-        command = [sys.executable]
-    else:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    done = subprocess.run(
-        [*command, "-m", "tests.train.driver", json.dumps(orders or {}), *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=timeout,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+    given = [json.dumps(orders or {}), *map(str, arguments)]
+    done = _forked(given, timeout) if processes == 1 else _torchrun(given, processes, timeout)
     if check:
         assert done.returncode == 0, done.stderr[-3000:]
     return done
+
+
+def _torchrun(arguments: list[str], processes: int, timeout: int) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes),
+         "-m", "tests.train.driver", *arguments],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=timeout, env={**os.environ, **ENVIRON},
+    )  # fmt: skip
+
+
+def _forked(arguments: list[str], timeout: int) -> subprocess.CompletedProcess:
+    """As subprocess.run would, in a process forked from a clean one that has imported what takes the time, once for all."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = [Path(folder, name) for name in ("stdout", "stderr")]
+        process = _forks().Process(target=_child, args=(arguments, dict(os.environ), *written))
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(arguments, timeout)
+        return subprocess.CompletedProcess(arguments, process.exitcode, *(path.read_text() for path in written))
+
+
+@functools.cache
+def _forks():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.train.driver", "transformers.trainer", "datasets", "deepspeed"])
+    with mock.patch.dict(os.environ, ENVIRON):  # some of it is read at import
+        forkserver.ensure_running()
+    return context
+
+
+def _child(arguments: list[str], environ: dict, *written: Path) -> None:
+    from tests.train import driver  # changes the trainer, so not in the tests' own process
+
+    for number, path in enumerate(written, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.environ.update(environ | ENVIRON)
+    os.chdir(ROOT)
+    sys.exit(driver.run(json.loads(arguments[0]), arguments[1:]))

@@ -1,9 +1,12 @@
-"""``python -m tests.train.driver ORDERS ARGUMENTS``: ``pyserini_rescale train ARGUMENTS``, watched or killed as ordered.
+"""``pyserini_rescale train ARGUMENTS``, watched or killed as ordered: for torchrun, or in a process forked by conftest.py.
+
+    python -m tests.train.driver ORDERS ARGUMENTS
 
 ORDERS is a JSON object: kill_at (SIGKILL to this process in the first micro-batch after so many steps), kill_in_checkpoint
 (SIGKILL when the checkpoint of this step is written and not yet renamed), kill_in_save ("start" or "export": SIGKILL when
 the draft of that folder is written and not yet renamed), rank (of the process to kill, 0), gradients (a folder for the
-gradients of the first step, by rank), facts (a file for what the engine is).
+gradients of the first step, by rank), facts (a file for what the engine is). A saved model is read back in the process
+that saved it, which is some seconds quicker: test_head.py and test_quickstart.py read it back as users do.
 """
 
 import json
@@ -20,7 +23,7 @@ from pyserini_rescale.cli import main
 from pyserini_rescale.model import head
 from pyserini_rescale.train import checkpoints, export, prepare, trainer
 
-orders = json.loads(sys.argv[1])
+orders: dict = {}
 rank = int(os.environ.get("RANK", "0"))
 
 
@@ -96,6 +99,16 @@ def deadly(*arguments, **options):
     head.save_model(*arguments, **options)
 
 
-if "kill_in_save" in orders:
-    {"start": prepare, "export": export}[orders["kill_in_save"]].save_model = deadly
-sys.exit(main(["train", *sys.argv[2:]]))
+head._reload_elsewhere = head._reload_here
+
+
+def run(given: dict, arguments: list[str]) -> int:
+    """Obey, train, return the exit status."""
+    orders.update(given)
+    if "kill_in_save" in orders:
+        {"start": prepare, "export": export}[orders["kill_in_save"]].save_model = deadly
+    return main(["train", *arguments])
+
+
+if __name__ == "__main__":
+    sys.exit(run(json.loads(sys.argv[1]), sys.argv[2:]))
