@@ -8,11 +8,14 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing import forkserver
+from multiprocessing.connection import wait
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from pyserini_rescale.plugin import hook
 from pyserini_rescale.yaml_files import to_yaml
@@ -88,10 +91,17 @@ def config(tmp_path, backbone, triples):
     return write
 
 
-def launch(arguments: list, processes: int = 1, orders: dict | None = None, check: bool = True, timeout: int = 300):
-    """Run ``train`` by driver.py, which obeys ``orders``, in one process or under torchrun; return the finished process."""
+def launch(
+    arguments: list,
+    processes: int = 1,
+    orders: dict | None = None,
+    check: bool = True,
+    timeout: int = 300,
+    torchrun: bool = False,
+):
+    """Run ``train`` by driver.py, which obeys ``orders``, in forks or under torchrun; return what subprocess.run would."""
     given = [json.dumps(orders or {}), *map(str, arguments)]
-    done = _forked(given, timeout) if processes == 1 else _torchrun(given, processes, timeout)
+    done = (_torchrun if torchrun else _forked)(given, processes, timeout)
     if check:
         assert done.returncode == 0, done.stderr[-3000:]
     return done
@@ -105,18 +115,31 @@ def _torchrun(arguments: list[str], processes: int, timeout: int) -> subprocess.
     )  # fmt: skip
 
 
-def _forked(arguments: list[str], timeout: int) -> subprocess.CompletedProcess:
-    """As subprocess.run would, in a process forked from a clean one that has imported what takes the time, once for all."""
+def _forked(arguments: list[str], processes: int, timeout: int) -> subprocess.CompletedProcess:
+    """Fork from a clean process that has imported what takes the time; as under torchrun, one that fails ends the others."""
+    environ = os.environ | ENVIRON
+    if processes > 1:
+        environ |= {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(get_free_port())}
     with tempfile.TemporaryDirectory() as folder:
-        written = [Path(folder, name) for name in ("stdout", "stderr")]
-        process = _forks().Process(target=_child, args=(arguments, dict(os.environ), *written))
-        process.start()
-        process.join(timeout)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            raise subprocess.TimeoutExpired(arguments, timeout)
-        return subprocess.CompletedProcess(arguments, process.exitcode, *(path.read_text() for path in written))
+        logs = [Path(folder, name) for name in ("stdout", "stderr")]
+        group = []
+        for number in range(processes):
+            ranks = {"RANK": str(number), "LOCAL_RANK": str(number)} if processes > 1 else {}
+            group.append(_forks().Process(target=_child, args=(arguments, environ | ranks, *logs)))
+            group[-1].start()
+        end, running, status = time.monotonic() + timeout, group, 0
+        try:
+            while running and not status:
+                if not wait([process.sentinel for process in running], end - time.monotonic()):
+                    raise subprocess.TimeoutExpired(arguments, timeout)
+                ended = [process for process in running if process.exitcode is not None]
+                running = [process for process in running if process not in ended]
+                status = next((process.exitcode for process in ended if process.exitcode), 0)
+        finally:
+            for process in running:
+                process.kill()
+                process.join()
+        return subprocess.CompletedProcess(arguments, status, *(path.read_text() for path in logs))
 
 
 @functools.cache
@@ -128,11 +151,11 @@ def _forks():
     return context
 
 
-def _child(arguments: list[str], environ: dict, *written: Path) -> None:
+def _child(arguments: list[str], environ: dict, *logs: Path) -> None:
     from tests.train import driver  # changes the trainer, so not in the tests' own process
 
-    for number, path in enumerate(written, 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
-    os.environ.update(environ | ENVIRON)
+    for number, path in enumerate(logs, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.environ.update(environ)
     os.chdir(ROOT)
     sys.exit(driver.run(json.loads(arguments[0]), arguments[1:]))

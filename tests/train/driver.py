@@ -22,26 +22,26 @@ from transformers import TrainerCallback
 from pyserini_rescale.cli import main
 from pyserini_rescale.model import head
 from pyserini_rescale.train import checkpoints, export, prepare, trainer
+from pyserini_rescale.train.launch import rank
 
 orders: dict = {}
-rank = int(os.environ.get("RANK", "0"))
 
 
 def kill() -> None:
-    if rank == orders.get("rank", 0):
+    if rank() == orders.get("rank", 0):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Spy(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
-        if "facts" in orders and rank == 0:
+        if "facts" in orders and rank() == 0:
             Path(orders["facts"]).write_text(json.dumps(facts(self.trainer)))
 
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
         if "gradients" in orders and state.global_step == 0:
             model = self.trainer.model.backbone
             found = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
-            torch.save(found, Path(orders["gradients"]) / f"{rank}.pt")
+            torch.save(found, Path(orders["gradients"]) / f"{rank()}.pt")
 
 
 def facts(one) -> dict:

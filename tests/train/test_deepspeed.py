@@ -29,7 +29,7 @@ def test_shipped_recipe_runs_in_zero_1_with_float32_masters(tmp_path):
         tmp_path / "run",
     ]
     overrides = ["batch.per_device=4", "batch.world_size=2", "compute.device=cpu"]
-    launch([*arguments, "--set", *overrides], 2, {"facts": str(tmp_path / "facts.json")})
+    launch([*arguments, "--set", *overrides], 2, {"facts": str(tmp_path / "facts.json")}, torchrun=True)
     written = resolve("table2:bert.k1", [*overrides, f"backbone.name={backbone}", f"data.files=['{triples}']"])
     stored = TrainConfig.model_validate(read_yaml(tmp_path / "run" / "config.yaml"))
     assert deciding(stored) == deciding(written)
