@@ -1,6 +1,5 @@
-"""The quickstart: once from end to end with a few steps, and what it refuses."""
+"""The quickstart: what it refuses and how it ends. From end to end it runs in integration/test_wheel.py."""
 
-import json
 import os
 import signal
 import subprocess
@@ -38,28 +37,6 @@ def test_a_second_one_in_the_same_folder_is_refused(tmp_path):
     with pipeline.locked(work), pytest.raises(ConfigError, match="another process is running the quickstart"):
         (work / pipeline.MARKER).write_text("{}")
         pipeline.run(pipeline.Options(work=work), print)
-
-
-@pytest.mark.slow
-@pytest.mark.jvm
-def test_all_of_it_with_a_few_steps_twice(tmp_path, capsys, monkeypatch):
-    # After a few steps the other two settings are dense still, which takes minutes to index and search.
-    monkeypatch.setattr(pipeline, "SETTINGS", {"auto-offset": "offset as suggested"})
-    work = tmp_path / "encoder"  # a name that pyserini.encode takes for a word of its own when it stands alone
-    options = ["quickstart", "--work", str(work), "--set", "max_steps=3", "--set", "monitors.every=1"]
-    assert main(options) == 0
-    out = capsys.readouterr().out
-    for part in ("offset as suggested", "BM25", "MS MARCO", "pyserini.encode", str(work)):
-        assert part in out
-    result = json.loads((work / "quickstart.json").read_text())
-    (row,) = result["rows"]
-    assert row["k"] == 1 and row["offset"] > 0 and row["document_terms"][0] < 300
-    assert row["measures"]["RR@10"] > 0.05 and result["bm25"]["RR@10"] > 0.2
-    assert result["counts"]["documents"] >= 2500 and result["counts"]["judged_queries"] >= 1000
-    assert (work / "loss.png").stat().st_size > 10_000
-    assert main(options) == 0
-    again = capsys.readouterr().err
-    assert again.count("up to date") == 8 and "started" not in again
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -139,7 +139,21 @@ def _forked(arguments: list[str], processes: int, timeout: int) -> subprocess.Co
             for process in running:
                 process.kill()
                 process.join()
+            for process in group:
+                _wait_for_its_own(process.pid)
         return subprocess.CompletedProcess(arguments, status, *(path.read_text() for path in logs))
+
+
+def _wait_for_its_own(group: int) -> None:
+    """Data loaders of a process that is killed end some seconds later, and hold the lock on its folder until then."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"what process {group} started goes on")
 
 
 @functools.cache
@@ -156,6 +170,8 @@ def _child(arguments: list[str], environ: dict, *logs: Path) -> None:
 
     for number, path in enumerate(logs, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.setpgid(0, 0)
     os.environ.update(environ)
     os.chdir(ROOT)
+    multiprocessing.set_start_method(None, force=True)  # for data loaders as in any other process
     sys.exit(driver.run(json.loads(arguments[0]), arguments[1:]))

@@ -6,7 +6,7 @@ ORDERS is a JSON object: kill_at (SIGKILL to this process in the first micro-bat
 (SIGKILL when the checkpoint of this step is written and not yet renamed), kill_in_save ("start" or "export": SIGKILL when
 the draft of that folder is written and not yet renamed), rank (of the process to kill, 0), gradients (a folder for the
 gradients of the first step, by rank), facts (a file for what the engine is). A saved model is read back in the process
-that saved it, which is some seconds quicker: test_head.py and test_quickstart.py read it back as users do.
+that saved it, which is some seconds quicker: test_head.py and test_wheel.py read it back as users do.
 """
 
 import json
