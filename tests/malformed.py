@@ -180,10 +180,11 @@ def _json(value: Any) -> Iterator[tuple[str, str]]:
 
 def changes(value: Any, odd: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     """Yield (what was done, the value with one part replaced, left out or added)."""
+    called = [reprlib.repr(other) for other in odd]
     for path in _paths(value):
         where = ".".join(map(str, path)) or "all"
-        for other in odd:
-            yield f"{where} is {reprlib.repr(other)}", _replaced(value, path, other)
+        for name, other in zip(called, odd, strict=True):
+            yield f"{where} is {name}", _replaced(value, path, other)
         if path:
             changed = copy.deepcopy(value)
             del _at(changed, path[:-1])[path[-1]]

@@ -4,6 +4,8 @@ malformed.py makes them, readers.py lists the readers. A reader that the package
 """
 
 import ast
+import copy
+import functools
 import json
 import re
 import shutil
@@ -17,9 +19,9 @@ from pathlib import Path
 import pytest
 
 import pyserini_rescale
-from pyserini_rescale import collections, corpora
+from pyserini_rescale import cli, collections, corpora, environment, yaml_files
 from pyserini_rescale.errors import RescaleError
-from pyserini_rescale.regression import pages, planning
+from pyserini_rescale.regression import pages, planning, stages
 from pyserini_rescale.train import config, deepspeed_file, sources
 from tests.malformed import Broken, Reader, breakages, places
 from tests.readers import READERS
@@ -32,6 +34,16 @@ BY_NAME = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.n
 def own_cache(tmp_path_factory, monkeypatch):
     """Triples that were prepared go where the next session does not find them."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def remembered(monkeypatch):
+    """What is the same for every broken file is found out once: options, versions, commit, and what a good YAML file holds."""
+    monkeypatch.setattr(cli, "parser_of", functools.cache(cli.parser_of))
+    monkeypatch.setattr(stages, "versions", functools.cache(stages.versions))
+    monkeypatch.setattr(environment, "_commit", functools.cache(environment._commit))
+    parse = functools.cache(yaml_files.parse_yaml)
+    monkeypatch.setattr(yaml_files, "parse_yaml", lambda text: copy.deepcopy(parse(text)))
 
 
 def written(reader: Reader, root: Path) -> Path:
@@ -79,12 +91,14 @@ def check(reader: Reader, root: Path, rest: bool) -> None:
 
 
 @BY_NAME
+@pytest.mark.usefixtures("remembered")
 def test_malformed_files(tmp_path, reader):
     check(reader, tmp_path / "files", rest=False)
 
 
 @pytest.mark.slow
 @BY_NAME
+@pytest.mark.usefixtures("remembered")
 def test_the_other_malformed_files(tmp_path, reader):
     check(reader, tmp_path / "files", rest=True)
 
