@@ -78,8 +78,9 @@ else
   what=(-e .)
   [ "$mode" = user ] || what=(-c scripts/constraints.txt -e '.[test]')
   echo "Installing packages into $venv: some gigabytes, torch is most of it; several minutes the first time."
-  # Most modules are never imported: Python compiles each at its first import.
-  "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile "${what[@]}" > "$venv/install.log" 2>&1 &
+  # What is imported is compiled then and kept, which is less than all; where Python may not keep it, pip does it now.
+  [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || what+=(--no-compile)
+  "$venv/bin/python" -m pip install --disable-pip-version-check "${what[@]}" > "$venv/install.log" 2>&1 &
   pip=$!
   trap 'kill "$pip" 2> /dev/null' INT TERM
   while kill -0 "$pip" 2> /dev/null; do
